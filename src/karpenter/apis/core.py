@@ -1,0 +1,392 @@
+"""core/v1: the slices of pods, nodes, volumes and namespaces that an autoscaler reads."""
+
+from typing import Annotated, ClassVar
+
+import msgspec
+
+from karpenter.apis.meta import Condition, KubeObject, LabelSelector, Object, Resource, SelectorRequirement
+
+IntOrString = int | str
+Quantity = Annotated[str, msgspec.Meta(description="Kubernetes quantity")]
+
+
+class Taint(Object):
+    """core/v1 Taint."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+    time_added: str | None = None
+
+    def matches(self, other: "Taint") -> bool:
+        """Tell whether both are the same taint as Kubernetes sees it: key and effect."""
+        return self.key == other.key and self.effect == other.effect
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+
+class Toleration(Object):
+    """core/v1 Toleration."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class NodeSelectorTerm(Object):
+    """One alternative of a node selector."""
+
+    match_expressions: list[SelectorRequirement] = []
+    match_fields: list[SelectorRequirement] = []
+
+
+class NodeSelector(Object):
+    """Alternatives of which one must hold."""
+
+    node_selector_terms: list[NodeSelectorTerm] = []
+
+
+class PreferredSchedulingTerm(Object):
+    """A node selector term with a weight."""
+
+    weight: int
+    preference: NodeSelectorTerm
+
+
+class NodeAffinity(Object):
+    """core/v1 NodeAffinity."""
+
+    required: NodeSelector | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: list[PreferredSchedulingTerm] = msgspec.field(
+        default_factory=list, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class PodAffinityTerm(Object):
+    """core/v1 PodAffinityTerm."""
+
+    topology_key: str
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] = []
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: list[str] = []
+    mismatch_label_keys: list[str] = []
+
+
+class WeightedPodAffinityTerm(Object):
+    """A pod affinity term with a weight."""
+
+    weight: int
+    pod_affinity_term: PodAffinityTerm
+
+
+class PodAffinity(Object):
+    """core/v1 PodAffinity and PodAntiAffinity, which have the same shape."""
+
+    required: list[PodAffinityTerm] = msgspec.field(
+        default_factory=list, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: list[WeightedPodAffinityTerm] = msgspec.field(
+        default_factory=list, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(Object):
+    """core/v1 Affinity."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(Object):
+    """core/v1 TopologySpreadConstraint."""
+
+    max_skew: int
+    topology_key: str
+    when_unsatisfiable: str
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] = []
+
+
+class ResourceClaimRef(Object):
+    """A container's use of one of the pod's resource claims."""
+
+    name: str
+
+
+class ResourceRequirements(Object):
+    """Requests, limits and claims of a container or a pod."""
+
+    requests: dict[str, IntOrString] = {}
+    limits: dict[str, IntOrString] = {}
+    claims: list[ResourceClaimRef] = []
+
+
+class ContainerPort(Object):
+    """core/v1 ContainerPort."""
+
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = "TCP"
+    name: str = ""
+
+
+class Container(Object):
+    """The parts of a container that scheduling looks at (and its image, for printing)."""
+
+    name: str = ""
+    image: str = ""
+    resources: ResourceRequirements = msgspec.field(default_factory=ResourceRequirements)
+    ports: list[ContainerPort] = []
+    restart_policy: str | None = None
+
+
+class PVCSource(Object):
+    """A volume that uses a claim by name."""
+
+    claim_name: str
+    read_only: bool = False
+
+
+class VolumeClaimTemplateSpec(Object):
+    """The claim an ephemeral volume creates."""
+
+    spec: "PersistentVolumeClaimSpec | None" = None
+
+
+class EphemeralSource(Object):
+    """A generic ephemeral volume: its claim is named `<pod>-<volume>`."""
+
+    volume_claim_template: VolumeClaimTemplateSpec | None = None
+
+
+class Volume(Object):
+    """A pod's volume; kinds that never constrain placement are not kept."""
+
+    name: str = ""
+    persistent_volume_claim: PVCSource | None = None
+    ephemeral: EphemeralSource | None = None
+
+
+class PodResourceClaim(Object):
+    """A dynamic resource claim of a pod."""
+
+    name: str
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class SchedulingGate(Object):
+    """A reason, by name, why the pod must not be scheduled yet."""
+
+    name: str
+
+
+class PodSpec(Object):
+    """core/v1 PodSpec."""
+
+    node_name: str = ""
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] = []
+    topology_spread_constraints: list[TopologySpreadConstraint] = []
+    containers: list[Container] = []
+    init_containers: list[Container] = []
+    resources: ResourceRequirements | None = None
+    overhead: dict[str, IntOrString] = {}
+    volumes: list[Volume] = []
+    host_network: bool = False
+    priority: int | None = None
+    priority_class_name: str = ""
+    preemption_policy: str | None = None
+    scheduler_name: str = ""
+    restart_policy: str = "Always"
+    termination_grace_period_seconds: int | None = None
+    resource_claims: list[PodResourceClaim] = []
+    scheduling_gates: list[SchedulingGate] = []
+    runtime_class_name: str | None = None
+
+
+class ContainerStatus(Object):
+    """Enough of a container's status for in-place resize."""
+
+    name: str = ""
+    ready: bool = False
+    restart_count: int = 0
+    allocated_resources: dict[str, IntOrString] = {}
+    resources: ResourceRequirements | None = None
+
+
+class PodStatus(Object):
+    """core/v1 PodStatus."""
+
+    phase: str = ""
+    reason: str = ""
+    conditions: list[Condition] = []
+    nominated_node_name: str = ""
+    start_time: str | None = None
+    container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
+
+
+class Pod(KubeObject):
+    """core/v1 Pod."""
+
+    resource: ClassVar[Resource] = Resource(
+        group="", version="v1", plural="pods", kind="Pod", namespaced=True
+    )
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+class PodTemplateSpec(Object):
+    """The pod a workload controller stamps out."""
+
+    metadata: "TemplateMeta" = msgspec.field(default_factory=lambda: TemplateMeta())
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+
+
+class TemplateMeta(Object):
+    """Labels and annotations of a template."""
+
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class NodeSpec(Object):
+    """core/v1 NodeSpec."""
+
+    provider_id: str = msgspec.field(default="", name="providerID")
+    taints: list[Taint] = []
+    unschedulable: bool = False
+
+
+class NodeStatus(Object):
+    """core/v1 NodeStatus."""
+
+    capacity: dict[str, IntOrString] = {}
+    allocatable: dict[str, IntOrString] = {}
+    conditions: list[Condition] = []
+    phase: str = ""
+
+
+class Node(KubeObject):
+    """core/v1 Node."""
+
+    resource: ClassVar[Resource] = Resource(group="", version="v1", plural="nodes", kind="Node")
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class Namespace(KubeObject):
+    """core/v1 Namespace."""
+
+    resource: ClassVar[Resource] = Resource(group="", version="v1", plural="namespaces", kind="Namespace")
+
+
+class VolumeResources(Object):
+    """Requested and allowed storage."""
+
+    requests: dict[str, IntOrString] = {}
+
+
+class PersistentVolumeClaimSpec(Object):
+    """core/v1 PersistentVolumeClaimSpec."""
+
+    volume_name: str = ""
+    storage_class_name: str | None = None
+    access_modes: list[str] = []
+    resources: VolumeResources | None = None
+
+
+class PersistentVolumeClaimStatus(Object):
+    """core/v1 PersistentVolumeClaimStatus."""
+
+    phase: str = ""
+
+
+class PersistentVolumeClaim(KubeObject):
+    """core/v1 PersistentVolumeClaim."""
+
+    resource: ClassVar[Resource] = Resource(
+        group="", version="v1", plural="persistentvolumeclaims", kind="PersistentVolumeClaim", namespaced=True
+    )
+    spec: PersistentVolumeClaimSpec = msgspec.field(default_factory=PersistentVolumeClaimSpec)
+    status: PersistentVolumeClaimStatus = msgspec.field(default_factory=PersistentVolumeClaimStatus)
+
+
+class CSISource(Object):
+    """A volume of a CSI driver."""
+
+    driver: str
+    volume_handle: str = ""
+
+
+class VolumeNodeAffinity(Object):
+    """Which nodes can reach a volume."""
+
+    required: NodeSelector | None = None
+
+
+class PersistentVolumeSpec(Object):
+    """core/v1 PersistentVolumeSpec; the kind of a local volume matters, its contents do not."""
+
+    csi: CSISource | None = None
+    local: dict[str, str] | None = None
+    host_path: dict[str, str] | None = None
+    aws_elastic_block_store: dict[str, object] | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+    storage_class_name: str = ""
+
+
+class PersistentVolume(KubeObject):
+    """core/v1 PersistentVolume."""
+
+    resource: ClassVar[Resource] = Resource(
+        group="", version="v1", plural="persistentvolumes", kind="PersistentVolume"
+    )
+    spec: PersistentVolumeSpec = msgspec.field(default_factory=PersistentVolumeSpec)
+
+
+class ObjectReference(Object):
+    """core/v1 ObjectReference."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class EventSource(Object):
+    """Who reports an event."""
+
+    component: str = ""
+
+
+class Event(KubeObject):
+    """core/v1 Event."""
+
+    resource: ClassVar[Resource] = Resource(
+        group="", version="v1", plural="events", kind="Event", namespaced=True
+    )
+    involved_object: ObjectReference = msgspec.field(default_factory=ObjectReference)
+    reason: str = ""
+    message: str = ""
+    type: str = "Normal"
+    count: int = 1
+    first_timestamp: str | None = None
+    last_timestamp: str | None = None
+    source: EventSource = msgspec.field(default_factory=EventSource)
+    reporting_component: str = ""
+    reporting_instance: str = ""

@@ -1,0 +1,58 @@
+"""The keys users, dashboards and other controllers know: labels, annotations, taints, finalizers."""
+
+GROUP = "karpenter.sh"
+KUBERNETES_HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+REGION = "topology.kubernetes.io/region"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+ARCH = "kubernetes.io/arch"
+OS = "kubernetes.io/os"
+WINDOWS_BUILD = "node.kubernetes.io/windows-build"
+EXCLUDE_FROM_LOAD_BALANCERS = "node.kubernetes.io/exclude-from-external-load-balancers"
+
+NODEPOOL = "karpenter.sh/nodepool"
+INITIALIZED = "karpenter.sh/initialized"
+REGISTERED = "karpenter.sh/registered"
+DO_NOT_SYNC_TAINTS = "karpenter.sh/do-not-sync-taints"
+CAPACITY_TYPE = "karpenter.sh/capacity-type"
+
+CAPACITY_SPOT = "spot"
+CAPACITY_ON_DEMAND = "on-demand"
+CAPACITY_RESERVED = "reserved"
+
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+NODEPOOL_HASH = "karpenter.sh/nodepool-hash"
+NODEPOOL_HASH_VERSION = "karpenter.sh/nodepool-hash-version"
+NODEPOOL_HASH_VERSION_VALUE = "v3"
+TERMINATION_TIMESTAMP = "karpenter.sh/nodeclaim-termination-timestamp"
+MIN_VALUES_RELAXED = "karpenter.sh/nodeclaim-min-values-relaxed"
+POD_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+
+TERMINATION_FINALIZER = "karpenter.sh/termination"
+DISRUPTED_TAINT = "karpenter.sh/disrupted"
+UNREGISTERED_TAINT = "karpenter.sh/unregistered"
+
+WELL_KNOWN_LABELS: frozenset[str] = frozenset(
+    {NODEPOOL, ZONE, REGION, INSTANCE_TYPE, ARCH, OS, CAPACITY_TYPE, WINDOWS_BUILD}
+)
+"""Labels that pods may select without a NodePool defining them. Providers add theirs (`WellKnown`)."""
+
+ALIASES: dict[str, str] = {
+    "failure-domain.beta.kubernetes.io/zone": ZONE,
+    "failure-domain.beta.kubernetes.io/region": REGION,
+    "beta.kubernetes.io/arch": ARCH,
+    "beta.kubernetes.io/os": OS,
+    "beta.kubernetes.io/instance-type": INSTANCE_TYPE,
+}
+"""Retired keys and what they mean today."""
+
+RESTRICTED_DOMAINS: frozenset[str] = frozenset({GROUP})
+RESTRICTED_LABELS: frozenset[str] = frozenset({KUBERNETES_HOSTNAME})
+KNOWN_VALUES: dict[str, frozenset[str]] = {
+    CAPACITY_TYPE: frozenset({CAPACITY_ON_DEMAND, CAPACITY_SPOT, CAPACITY_RESERVED})
+}
+
+
+def nodeclass_label(group: str, kind: str) -> str:
+    """Return the label that ties nodes and claims to their node class."""
+    return f"{group}/{kind.lower()}"

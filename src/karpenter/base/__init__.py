@@ -1,0 +1,1 @@
+"""The ground everything stands on: time, randomness, quantities, durations, cron, selectors, metrics."""

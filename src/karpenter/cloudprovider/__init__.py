@@ -1,0 +1,29 @@
+"""What every cloud implements, and how clouds are found (entry points, node-class group and kind)."""
+
+from karpenter.cloudprovider.errors import (
+    CloudProviderError,
+    CreateError,
+    InsufficientCapacity,
+    NodeClaimNotFound,
+    NodeClassNotReady,
+)
+from karpenter.cloudprovider.protocol import (
+    CloudProvider,
+    NodeClass,
+    NodeClassStatus,
+    ProviderContext,
+    RepairPolicy,
+)
+
+__all__ = [
+    "CloudProvider",
+    "CloudProviderError",
+    "CreateError",
+    "InsufficientCapacity",
+    "NodeClaimNotFound",
+    "NodeClass",
+    "NodeClassNotReady",
+    "NodeClassStatus",
+    "ProviderContext",
+    "RepairPolicy",
+]

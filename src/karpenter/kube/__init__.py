@@ -1,0 +1,1 @@
+"""The Kubernetes client: one `Transport` seam, typed reads, patches, reflectors and informers."""

@@ -1,0 +1,1 @@
+"""Words of the trade, pure: requirements, instance types, snapshots, problems, plans, reasons."""

@@ -1,0 +1,59 @@
+"""What can be bought: instance types and their offerings, as a cloud provider describes them.
+
+These are the objects a provider hands over; `karpenter.scheduling.catalogue` compiles them into arrays once
+per catalogue version, and nothing on a hot path touches them again.
+"""
+
+from functools import cached_property
+
+import msgspec
+
+from karpenter.apis import labels
+from karpenter.base.quantity import Resources, subtract
+from karpenter.model.requirements import Requirements
+
+
+class Offering(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One way to buy an instance type: where, how, and for how much."""
+
+    requirements: Requirements
+    """What a node of this offering is: at least capacity type and zone; reservations carry their id too."""
+    price: float
+    """USD per hour."""
+    available: bool = True
+    """False while the cloud is known to be out of it."""
+    hazard: float = 0.0
+    """Expected interruptions per hour of life (0 when it is not interrupted)."""
+    stock: int | None = None
+    """How many more can be had, where that is known (reservations)."""
+
+    @property
+    def zone(self) -> str:
+        return self.requirements.single_value(labels.ZONE)
+
+    @property
+    def capacity_type(self) -> str:
+        return self.requirements.single_value(labels.CAPACITY_TYPE)
+
+
+class InstanceType(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A kind of machine: its labels, its size, and how it is offered.
+
+    `requirements` are the labels a node of this type has (several values where it may be either, e.g. zone);
+    `capacity` is what the machine has, `overhead` what the system keeps of it.
+    """
+
+    name: str
+    requirements: Requirements
+    offerings: tuple[Offering, ...]
+    capacity: Resources
+    overhead: Resources
+
+    @cached_property
+    def allocatable(self) -> Resources:
+        """What pods can use: capacity less overhead, less huge pages for memory; never negative memory."""
+        left = subtract(self.capacity, {k: v for k, v in self.overhead.items() if k in self.capacity})
+        huge = sum(amount for name, amount in self.capacity.items() if name.startswith("hugepages-"))
+        if huge:
+            left["memory"] = max(0, left.get("memory", 0) - huge)
+        return left

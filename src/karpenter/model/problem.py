@@ -1,0 +1,84 @@
+"""What is asked of the solver, and what it answers. Plain data: either may cross a process boundary."""
+
+import msgspec
+
+from karpenter.apis.core import Pod
+from karpenter.apis.karpenter import NodePool
+from karpenter.base.quantity import Resources
+from karpenter.model.instancetype import InstanceType
+from karpenter.model.reasons import Unschedulable
+from karpenter.model.requirements import Requirements
+from karpenter.model.snapshot import NodeView, Snapshot
+
+
+class PoolOffer(msgspec.Struct, frozen=True, kw_only=True):
+    """A NodePool that new nodes may come from, with what it can buy."""
+
+    pool: NodePool
+    instance_types: tuple[InstanceType, ...]
+    """As the provider lists them, unfiltered, by name."""
+    remaining: Resources = {}
+    """What is left of `spec.limits` (resources, `nodes`); only keys that are limited."""
+    catalogue_version: int = 0
+    """Changes when `instance_types` do; the compiled catalogue is cached by (pool, generation, version)."""
+
+
+class SolveOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Policies a user chose."""
+
+    respect_preferences: bool = True
+    min_values_strict: bool = True
+    well_known_labels: frozenset[str]
+    """Core's and the provider's: what pods may select without a pool defining it."""
+    ignore_dra_requests: bool = True
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Which machines should exist for these pods?"""
+
+    snapshot: Snapshot
+    pods: tuple[Pod, ...]
+    """To be placed, by key: pending ones, and those of nodes that go away."""
+    nodes: tuple[NodeView, ...]
+    """Existing and in-flight capacity that may be used, by name (deleting ones left out)."""
+    pools: tuple[PoolOffer, ...]
+    """In order of preference: weight descending, then name descending."""
+    options: SolveOptions
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a search may go on; steps under virtual time, seconds otherwise."""
+
+    steps: int | None = None
+    seconds: float | None = None
+
+
+class PlannedClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """A NodeClaim to create."""
+
+    pool: NodePool
+    requirements: Requirements
+    """Everything the node must satisfy, instance types and capacity types included."""
+    instance_types: tuple[str, ...]
+    """Every type that still fits, cheapest first (ties by name)."""
+    requests: Resources
+    """Sum of its pods and the daemons that will run on it, `pods` counted."""
+    pods: tuple[str, ...]
+    """Keys of the pods meant for it, sorted."""
+    price: float
+    """USD per hour of its cheapest available compatible offering."""
+    min_values_relaxed: bool = False
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The solver's answer."""
+
+    claims: tuple[PlannedClaim, ...]
+    placements: dict[str, tuple[str, ...]]
+    """Pods (keys, sorted) meant for existing nodes, by node name."""
+    unschedulable: tuple[Unschedulable, ...]
+    """By pod key."""
+    cost: float
+    """USD per hour of the new claims."""
+    lower_bound: float | None = None
+    """No plan for these pods can cost less; None when it was not computed."""
