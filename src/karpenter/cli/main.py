@@ -1,0 +1,105 @@
+"""`karpenter`: run, up, validate, version. Each command imports what it needs only when it is called."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="karpenter",
+    help="A Kubernetes node autoscaler with Karpenter's API that explains every decision.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    help="Run the operator against a cluster (kubeconfig or in-cluster); --help lists its options.",
+)
+def run(context: typer.Context) -> None:
+    """Run the operator; its options are upstream's (`karpenter run --help`)."""
+    from karpenter.cli.run import run_operator
+
+    raise typer.Exit(run_operator(context.args))
+
+
+@app.command()
+def up(
+    manifests: Annotated[
+        list[Path] | None,
+        typer.Option(help="Files or folders to apply at the start (default: the tutorial's)."),
+    ] = None,
+    script: Annotated[
+        str, typer.Option(help="Steps to drive: `tutorial`, or a YAML file of steps.")
+    ] = "",
+    exit_when_settled: Annotated[
+        bool, typer.Option("--exit-when-settled", help="End when the script is done and nothing changes.")
+    ] = False,
+    state: Annotated[
+        Path | None, typer.Option(help="Keep the cluster in this file across restarts.")
+    ] = None,
+    kubeconfig: Annotated[
+        Path, typer.Option(help="Where to write the kubeconfig for kubectl.")
+    ] = Path(".karpenter/kubeconfig"),
+    port: Annotated[int, typer.Option(help="Port of the API server on 127.0.0.1 (0: any free one).")] = 0,
+    cloud_provider: Annotated[str, typer.Option(help="Which cloud to use.")] = "kwok",
+    instance_types_file_path: Annotated[
+        str, typer.Option(help="Instance types in upstream's JSON format instead of the EC2 catalogue.")
+    ] = "",
+    seed: Annotated[int | None, typer.Option(help="Draw names and delays from this seed.")] = None,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Print lines instead of the live view.")
+    ] = False,
+) -> None:
+    """Start a cluster in this process with the operator in it, and watch it scale itself."""
+    from karpenter.cli.up.command import UpOptions, up_command
+
+    raise typer.Exit(
+        up_command(
+            UpOptions(
+                manifests=tuple(manifests or ()),
+                script=script,
+                exit_when_settled=exit_when_settled,
+                state=state,
+                kubeconfig=kubeconfig,
+                port=port,
+                cloud_provider=cloud_provider,
+                instance_types_file_path=instance_types_file_path,
+                seed=seed,
+                plain=plain or not sys.stdout.isatty(),
+            )
+        )
+    )
+
+
+@app.command()
+def validate(
+    files: Annotated[list[str], typer.Option("--filename", "-f", help="YAML or JSON files, or folders.")],
+    provider: Annotated[
+        str, typer.Option(help="Instance types to check requirements against: ec2, generic, or none.")
+    ] = "ec2",
+    output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
+) -> None:
+    """Check manifests as the API server and the controllers would, and look for mistakes beyond that."""
+    from karpenter.cli.validate import validate_files
+
+    raise typer.Exit(
+        validate_files(files, provider=None if provider == "none" else provider, out=sys.stdout, output=output)
+    )
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from karpenter import __version__
+
+    typer.echo(f"karpenter {__version__}")
+
+
+def main() -> None:
+    """Entry point of `karpenter` and `kubectl karpenter`."""
+    app()

@@ -1,0 +1,158 @@
+"""Puts the operator together and runs it, as one tree of tasks.
+
+The same assembly serves a real cluster (HTTP transport, system clock), the embedded one, and tests under
+virtual time: everything that differs is handed in.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import structlog
+
+from karpenter.apis.karpenter import NodeClaim, NodePool
+from karpenter.base.clock import Clock
+from karpenter.base.metrics import Metrics
+from karpenter.base.randomness import Random, name_suffix
+from karpenter.cloudprovider import ProviderContext
+from karpenter.controllers import disruption, metrics, node, nodeclaim, nodepool, provisioning
+from karpenter.controllers.context import Context, Settings
+from karpenter.kube.client import Client
+from karpenter.kube.informer import Cache
+from karpenter.kube.transport import Transport
+from karpenter.model.problem import Budget
+from karpenter.operator.options import Options
+from karpenter.operator.providers import load_provider
+from karpenter.runtime import Controller, Executor, LeaderElector, Recorder, Singleton
+from karpenter.state.cluster import Cluster
+
+log = structlog.get_logger()
+
+_ROOMS = (provisioning, nodeclaim, node, nodepool, disruption, metrics)
+
+
+class Operator:
+    """The whole autoscaler over one API server."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        options: Options,
+        *,
+        clock: Clock,
+        rng: Random,
+        executor: Executor,
+        provider_settings: Mapping[str, str] | None = None,
+        identity: str = "",
+        namespace: str = "kube-system",
+        solve_budget: Budget | None = None,
+    ) -> None:
+        """Assemble, without starting anything.
+
+        `namespace` is where the Lease lives unless an option says otherwise; `solve_budget` replaces
+        `--solve-budget` where seconds mean nothing (virtual time).
+
+        Raises:
+            OptionError: when the options name a provider that is not installed.
+        """
+        self.options = options
+        self.metrics = Metrics()
+        self.client = Client(transport)
+        self.cache = Cache(self.client, clock=clock, rng=rng, metrics=self.metrics)
+        self.recorder = Recorder(self.client, clock=clock, rng=rng)
+        self.provider = load_provider(
+            options.cloud_provider,
+            ProviderContext(
+                client=self.client,
+                cache=self.cache,
+                clock=clock,
+                rng=rng,
+                metrics=self.metrics,
+                settings=provider_settings or {},
+            ),
+        )
+        self.cluster = Cluster(
+            self.cache, clock=clock, provider=self.provider, batch_max_duration=options.batch_max_duration
+        )
+        self.context = Context(
+            client=self.client,
+            cache=self.cache,
+            cluster=self.cluster,
+            provider=self.provider,
+            clock=clock,
+            rng=rng,
+            metrics=self.metrics,
+            recorder=self.recorder,
+            executor=executor,
+            settings=settings_of(options, solve_budget),
+        )
+        self.controllers: list[Controller | Singleton] = [
+            controller for room in _ROOMS for controller in room.build(self.context)
+        ]
+        self._elector = LeaderElector(
+            self.client,
+            clock=clock,
+            rng=rng,
+            identity=identity or f"karpenter-{name_suffix(rng, 8)}",
+            name=options.leader_election_name,
+            namespace=options.leader_election_namespace or namespace,
+            metrics=self.metrics,
+        )
+
+    def readiness(self) -> dict[str, Callable[[], str]]:
+        """Return the checks of /readyz."""
+        return {
+            "crd": lambda: "" if self._crds_served() else "NodePool and NodeClaim are not served yet",
+            "state": lambda: "" if self.cluster.synced() else "cluster state is not synced",
+        }
+
+    async def run(self) -> None:
+        """Run until cancelled; the Lease is released on the way out.
+
+        Caches fill at once; controllers run only while we lead.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.cache.run(), name="cache")
+            tasks.create_task(self.recorder.run(), name="recorder")
+            await self.cache.wait_synced()
+            log.info("caches are synced")
+            if self.options.disable_leader_election:
+                await self._lead()
+            else:
+                await self._elector.run(self._lead)
+
+    async def _lead(self) -> None:
+        log.info("starting controllers", controllers=len(self.controllers))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.provider.run(), name="provider")
+            for controller in self.controllers:
+                tasks.create_task(controller.run(), name=controller.name)
+
+    def _crds_served(self) -> bool:
+        return all(self.cache.informer(kind).synced for kind in (NodePool, NodeClaim))
+
+
+@asynccontextmanager
+async def running(operator: Operator) -> AsyncIterator[Operator]:
+    """Run `operator` for the length of the block; an error in it ends the block."""
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(operator.run(), name="operator")
+        try:
+            yield operator
+        finally:
+            task.cancel()
+
+
+def settings_of(options: Options, solve_budget: Budget | None = None) -> Settings:
+    """Return what controllers need to know of the options."""
+    return Settings(
+        batch_max_seconds=options.batch_max_duration,
+        batch_idle_seconds=options.batch_idle_duration,
+        preference_policy=options.preference_policy,
+        min_values_policy=options.min_values_policy,
+        feature_gates=options.feature_gates,
+        cpu_requests_milli=options.cpu_requests,
+        solve_budget=solve_budget or Budget(seconds=options.solve_budget),
+        ignore_dra_requests=options.ignore_dra_requests,
+        observability=not options.disable_cluster_state_observability,
+    )

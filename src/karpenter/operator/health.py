@@ -1,0 +1,63 @@
+"""The operator's small web: /healthz and /readyz on one port, /metrics on another."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from karpenter.base.metrics import Metrics
+
+Check = Callable[[], str]
+"""Returns why not; empty when all is well."""
+
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def health_app(checks: dict[str, Check]) -> web.Application:
+    """Return the app of `/healthz` (alive at all) and `/readyz` (every check passes)."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def readyz(_: web.Request) -> web.Response:
+        failures = {name: why for name, check in checks.items() if (why := check())}
+        if failures:
+            text = "\n".join(f"[-]{name} failed: {why}" for name, why in failures.items())
+            return web.Response(status=503, text=text)
+        return web.Response(text="ok")
+
+    app = web.Application()
+    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz)])
+    return app
+
+
+def metrics_app(metrics: Metrics) -> web.Application:
+    """Return the app of `/metrics`; rendering runs beside the loop, since it can take a while."""
+
+    async def render(_: web.Request) -> web.Response:
+        body = await asyncio.get_running_loop().run_in_executor(None, metrics.render)
+        return web.Response(body=body, headers={"Content-Type": _METRICS_TYPE})
+
+    app = web.Application()
+    app.add_routes([web.get("/metrics", render)])
+    return app
+
+
+@asynccontextmanager
+async def serving(app: web.Application, port: int, host: str = "0.0.0.0") -> AsyncIterator[None]:
+    """Serve `app` on `host`:`port` for the length of the block; port 0 means not at all.
+
+    Raises:
+        OSError: when the port is taken.
+    """
+    if port == 0:
+        yield
+        return
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+        yield
+    finally:
+        await runner.cleanup()
