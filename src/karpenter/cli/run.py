@@ -6,13 +6,13 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from pathlib import Path
 
+from karpenter.base.background import background
 from karpenter.base.clock import SystemClock
 from karpenter.base.randomness import unseeded
 from karpenter.kube.config import ConfigError, load_config
 from karpenter.kube.http import HttpTransport
-from karpenter.operator.assembly import Operator, running
+from karpenter.operator.assembly import Operator
 from karpenter.operator.health import health_app, metrics_app, serving
 from karpenter.operator.logs import Sink, configure_logs
 from karpenter.operator.options import OptionError, Options, describe_options, parse_options
@@ -59,7 +59,9 @@ async def _run(options: Options, kubeconfig: str | None) -> int:
     clock, rng = SystemClock(), unseeded()
     namespace = os.environ.get("SYSTEM_NAMESPACE", "") or "kube-system"
     async with AsyncExitStack() as stack:
-        configure_logs(options.log_level, clock, [_sink(p, stack) for p in options.log_output_paths.split(",")])
+        configure_logs(
+            options.log_level, clock, [_sink(p, stack) for p in options.log_output_paths.split(",")]
+        )
         config = load_config(kubeconfig, environ=os.environ)
         transport = HttpTransport(
             config, clock=clock, qps=options.kube_client_qps, burst=options.kube_client_burst
@@ -80,7 +82,7 @@ async def _run(options: Options, kubeconfig: str | None) -> int:
         )
         await stack.enter_async_context(serving(health_app(operator.readiness()), options.health_probe_port))
         await stack.enter_async_context(serving(metrics_app(operator.metrics), options.metrics_port))
-        await stack.enter_async_context(running(operator))
+        await stack.enter_async_context(background(operator.run(), "operator"))
         await _stop_signal()
     return 0
 
@@ -98,5 +100,5 @@ def _sink(path: str, stack: AsyncExitStack) -> Sink:
     if path in ("stdout", "stderr"):
         stream = sys.stdout if path == "stdout" else sys.stderr
         return lambda line: print(line, file=stream, flush=True)
-    file = stack.enter_context(Path(path).open("a", encoding="utf-8", buffering=1))  # noqa: ASYNC230 - at start
+    file = stack.enter_context(open(path, "a", encoding="utf-8", buffering=1))
     return lambda line: print(line, file=file)

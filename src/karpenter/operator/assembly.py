@@ -5,8 +5,7 @@ virtual time: everything that differs is handed in.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -130,17 +129,6 @@ class Operator:
 
     def _crds_served(self) -> bool:
         return all(self.cache.informer(kind).synced for kind in (NodePool, NodeClaim))
-
-
-@asynccontextmanager
-async def running(operator: Operator) -> AsyncIterator[Operator]:
-    """Run `operator` for the length of the block; an error in it ends the block."""
-    async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(operator.run(), name="operator")
-        try:
-            yield operator
-        finally:
-            task.cancel()
 
 
 def settings_of(options: Options, solve_budget: Budget | None = None) -> Settings:

@@ -102,14 +102,18 @@ def parse_feature_gates(text: str) -> dict[str, bool]:
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option("cloud-provider", "kwok", "which cloud to use (an entry point of karpenter.cloudproviders)", _text),
+    Option(
+        "cloud-provider", "kwok", "which cloud to use (an entry point of karpenter.cloudproviders)", _text
+    ),
     Option("karpenter-service", "", "accepted for compatibility; unused", _text),
     Option("metrics-port", 8080, "port of /metrics; 0 turns it off", _integer),
     Option("health-probe-port", 8081, "port of /healthz and /readyz; 0 turns it off", _integer),
     Option("kube-client-qps", 200, "requests per second to the API server", _integer),
     Option("kube-client-burst", 300, "requests to the API server that may come at once", _integer),
     Option("enable-profiling", False, "serve profiles on the metrics port", _boolean),
-    Option("disable-controller-warmup", True, "accepted for compatibility; caches fill after election", _boolean),
+    Option(
+        "disable-controller-warmup", True, "accepted for compatibility; caches fill after election", _boolean
+    ),
     Option("disable-leader-election", False, "act without holding the Lease (one replica only)", _boolean),
     Option("disable-cluster-state-observability", False, "no metrics of pods, nodes, conditions", _boolean),
     Option("leader-election-name", "karpenter-leader-election", "name of the Lease", _text),
@@ -123,7 +127,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("batch-idle-duration", 1.0, "a batch ends when no new pod came for this long", _seconds),
     Option("preference-policy", "Respect", "Respect or Ignore preferred rules", _one_of("Respect", "Ignore")),
     Option("min-values-policy", "Strict", "Strict or BestEffort", _one_of("Strict", "BestEffort")),
-    Option("ignore-dra-requests", True, "refuse pods with resource claims instead of planning them", _boolean),
+    Option(
+        "ignore-dra-requests", True, "refuse pods with resource claims instead of planning them", _boolean
+    ),
     Option("feature-gates", dict(FEATURE_GATES), "NAME=true,NAME=false", parse_feature_gates),
     Option("scheduler-config", "", "default topology spread constraints (YAML)", _text),
     Option("solve-budget", 1.0, "longest time to search for a cheaper plan", _seconds),
