@@ -5,14 +5,25 @@ whole operator run under virtual time (see `karpenter.base.virtualtime`), twice 
 `karpenter.base.virtualtime` are the only ones that may touch `time` and `asyncio.sleep`; a test greps the
 tree for it.
 
-Times are floats: seconds since the Unix epoch, UTC. `format_time` and `parse_time` convert to and from the
-RFC 3339 text of the Kubernetes API.
+Times are floats: seconds since the Unix epoch, UTC. `karpenter.base.timestamps` converts to and from the text
+of the Kubernetes API, its functions are at hand here too.
 """
 
 import asyncio
 import time
-from datetime import UTC, datetime
 from typing import Protocol
+
+from karpenter.base.timestamps import format_micro_time, format_time, parse_time
+
+__all__ = [
+    "Clock",
+    "LoopClock",
+    "ManualClock",
+    "SystemClock",
+    "format_micro_time",
+    "format_time",
+    "parse_time",
+]
 
 
 class Clock(Protocol):
@@ -82,25 +93,3 @@ class ManualClock:
     def advance(self, seconds: float) -> None:
         """Move the clock forward by `seconds`."""
         self._now += seconds
-
-
-def format_time(seconds: float) -> str:
-    """Render epoch `seconds` as Kubernetes' metav1.Time: RFC 3339, UTC, whole seconds."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def format_micro_time(seconds: float) -> str:
-    """Render epoch `seconds` as Kubernetes' metav1.MicroTime (Leases, events.k8s.io)."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def parse_time(text: str) -> float:
-    """Return the epoch seconds of RFC 3339 `text`.
-
-    Raises:
-        ValueError: when `text` is not RFC 3339 with an offset.
-    """
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise ValueError(f"time {text!r} has no offset (want RFC 3339, e.g. 2026-01-31T12:00:00Z)")
-    return moment.timestamp()

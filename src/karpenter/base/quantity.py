@@ -60,13 +60,13 @@ def to_units(resource: str, text: str) -> int:
     return -(-value.numerator // value.denominator) if value >= 0 else value.numerator // value.denominator
 
 
-def resources_of(quantities: Mapping[str, str] | None) -> Resources:
-    """Return a whole resource list in scheduler units.
+def resources_of(quantities: Mapping[str, str] | Mapping[str, int | str] | None) -> Resources:
+    """Return a whole resource list in scheduler units; bare numbers are as good as text.
 
     Raises:
         ValueError: when one entry is not a quantity.
     """
-    return {name: to_units(name, text) for name, text in (quantities or {}).items()}
+    return {name: to_units(name, str(text)) for name, text in (quantities or {}).items()}
 
 
 def format_units(resource: str, units: int) -> str:
