@@ -1,0 +1,5 @@
+"""`python -m karpenter`."""
+
+from karpenter.cli.main import main
+
+main()
