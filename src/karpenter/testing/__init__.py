@@ -1,0 +1,1 @@
+"""A kit for tests: builders, fakes, an expect vocabulary."""
