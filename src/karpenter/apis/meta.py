@@ -51,10 +51,13 @@ class Condition(Object):
 
 
 class SelectorRequirement(Object):
-    """One expression of a label selector (metav1.LabelSelectorRequirement)."""
+    """One expression of a label selector (metav1.LabelSelectorRequirement).
+
+    A storage class's allowed topologies have no operator and mean `In`.
+    """
 
     key: str
-    operator: str
+    operator: str = "In"
     values: list[str] | None = None
 
 
