@@ -1,0 +1,1 @@
+"""The controllers a Kubernetes cluster brings along: workloads, garbage collection, volumes, kubelets."""

@@ -1,0 +1,90 @@
+"""Lists: pages of one revision, joined from bytes that are already encoded."""
+
+import base64
+import binascii
+
+import msgspec
+
+from karpenter.embedded.errors import StatusError, bad_request, expired
+from karpenter.embedded.kinds import Kind
+from karpenter.embedded.requests import Request
+from karpenter.embedded.selecting import compile_selectors
+from karpenter.embedded.store import Compacted, Page, Store
+
+
+class _Continue(msgspec.Struct, frozen=True):
+    revision: int
+    start: str
+
+
+def page_of(store: Store, kind: Kind, namespace: str, request: Request) -> Page:
+    """Return the page that a list request asks for.
+
+    Raises:
+        StatusError: 400 for a malformed selector or token, 410 when the token's revision is gone.
+    """
+    accepts = compile_selectors(kind, request.query)
+    token = request.query.get("continue", "")
+    state = decode_continue(token) if token else _Continue(0, "")
+    version = request.query.get("resourceVersion", "")
+    if version.isdigit() and int(version) > store.revision:
+        raise StatusError(504, "Timeout", f"Too large resource version: {version}, current: {store.revision}")
+    revision = state.revision
+    if request.query.get("resourceVersionMatch") == "Exact" and version.isdigit() and not token:
+        revision = int(version)
+    try:
+        return store.page(
+            kind.group_resource,
+            namespace,
+            accepts,
+            limit=request.number("limit") or 0,
+            start=state.start,
+            revision=revision,
+        )
+    except Compacted:
+        raise expired(
+            "The provided continue parameter is too old to display a consistent list result. "
+            "You can start a new list without the continue parameter."
+        ) from None
+
+
+def list_body(kind: Kind, page: Page) -> bytes:
+    """Return the encoded list."""
+    bodies = [record.body for record in page.records]
+    if kind.custom is not None:
+        prefix = b'{"apiVersion":"%s"' % kind.api_version.encode()
+        bodies = [
+            body
+            if body.startswith(prefix)
+            else msgspec.json.encode({**msgspec.json.decode(body), "apiVersion": kind.api_version})
+            for body in bodies
+        ]
+    head = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": list_meta(page)}
+    return b'%s,"items":[%s]}' % (msgspec.json.encode(head)[:-1], b",".join(bodies))
+
+
+def list_meta(page: Page) -> dict[str, object]:
+    """Return the list's metadata."""
+    meta: dict[str, object] = {"resourceVersion": str(page.revision)}
+    if page.next_key:
+        meta["continue"] = encode_continue(page)
+        meta["remainingItemCount"] = page.remaining
+    return meta
+
+
+def encode_continue(page: Page) -> str:
+    """Return the token with which the next page is asked for."""
+    state = msgspec.json.encode(_Continue(page.revision, page.next_key))
+    return base64.urlsafe_b64encode(state).decode()
+
+
+def decode_continue(token: str) -> _Continue:
+    """Read a token back.
+
+    Raises:
+        StatusError: 400 when it is not one of ours.
+    """
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(token), type=_Continue)
+    except (binascii.Error, msgspec.MsgspecError, ValueError):
+        raise bad_request(f"continue key is not valid: {token!r}") from None
