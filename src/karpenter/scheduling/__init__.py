@@ -1,0 +1,5 @@
+"""Which machines should exist for these pods: a pure function from a Problem to a Plan."""
+
+from karpenter.scheduling.solver import solve
+
+__all__ = ["solve"]

@@ -1,0 +1,160 @@
+"""Instance types and offerings as arrays, compiled once per catalogue.
+
+A provider hands over the same tuple of instance types until something changes, so the tuple's identity is
+what compiled catalogues are kept by. Evaluating a set of requirements is an AND of cached masks.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from karpenter.model.instancetype import InstanceType
+from karpenter.model.requirements import Requirement, Requirements
+
+Mask = npt.NDArray[np.bool_]
+Amounts = npt.NDArray[np.int64]
+Prices = npt.NDArray[np.float64]
+
+_KEPT_CATALOGUES = 64
+_KEPT_MASKS = 4096
+
+
+class Evaluation(NamedTuple):
+    """What is left of a catalogue under some requirements."""
+
+    matching: Mask
+    """By type: its labels allow the requirements."""
+    offered: Mask
+    """By type: some available offering allows them."""
+    price: Prices
+    """By type: USD per hour of its cheapest available compatible offering; infinite where it is of no use."""
+
+
+class Catalogue:
+    """A tuple of instance types, compiled. Arrays are by type, in the tuple's order."""
+
+    def __init__(self, types: tuple[InstanceType, ...]) -> None:
+        """Compile `types`."""
+        self.types: Final = types
+        self.names: Final = tuple(t.name for t in types)
+        self.resources: Final = tuple(sorted({name for t in types for name in t.allocatable}))
+        self.capacity_resources: Final = tuple(sorted({name for t in types for name in t.capacity}))
+        self.allocatable: Final = _matrix([t.allocatable for t in types], self.resources)
+        self.capacity: Final = _matrix([t.capacity for t in types], self.capacity_resources)
+        self._labels = _index_labels(types)
+        offerings = [(i, o) for i, t in enumerate(types) for o in t.offerings if o.available]
+        kinds: dict[Requirements, int] = {}
+        self._offering_kind = np.array(
+            [kinds.setdefault(o.requirements, len(kinds)) for _, o in offerings], dtype=np.int64
+        )
+        self._offering_kinds = list(kinds)
+        self._offering_type = np.array([i for i, _ in offerings], dtype=np.int64)
+        self._offering_price = np.array([o.price for _, o in offerings], dtype=np.float64)
+        self._offering_keys = frozenset(key for r in kinds for key in r)
+        self._masks: dict[Requirement, Mask] = {}
+        self._prices: dict[tuple[Requirements, frozenset[str]], Prices] = {}
+        self._values: dict[str, Mask] = {}
+
+    def __len__(self) -> int:
+        return len(self.types)
+
+    def evaluate(self, requirements: Requirements, well_known: frozenset[str]) -> Evaluation:
+        """Return which types can be bought under `requirements`, and for how much.
+
+        Labels in `well_known` may be undefined in `requirements`: then an offering may have any value.
+        """
+        matching = np.ones(len(self.types), dtype=np.bool_)
+        for requirement in requirements.values():
+            if requirement.key in self._labels:
+                matching &= self._mask(requirement)
+        offered = self._cheapest(requirements, well_known)
+        price = np.where(matching, offered, np.inf)
+        return Evaluation(matching, np.isfinite(offered), price)
+
+    def capacity_types(self, types: Sequence[int], requirements: Requirements, key: str) -> tuple[str, ...]:
+        """Return the values of `key`, sorted, among the offerings of `types` that `requirements` allow."""
+        wanted = np.zeros(len(self.types), dtype=np.bool_)
+        wanted[list(types)] = True
+        used = set(self._offering_kind[wanted[self._offering_type]].tolist())
+        found = set()
+        for kind in used:
+            offering = self._offering_kinds[kind]
+            if not offering.intersects(requirements):
+                found.add(offering.single_value(key))
+        return tuple(sorted(found - {""}))
+
+    def distinct_values(self, key: str) -> Mask:
+        """Return the values of `key` by type, as a matrix [type, value] over all values that types list."""
+        known = self._values.get(key)
+        if known is None:
+            rows = [t.requirements.get(key).permitted() for t in self.types]
+            column = {value: i for i, value in enumerate(sorted({v for row in rows for v in row}))}
+            known = np.zeros((len(rows), len(column)), dtype=np.bool_)
+            for i, row in enumerate(rows):
+                for value in row:
+                    known[i, column[value]] = True
+            self._values[key] = known
+        return known
+
+    def _mask(self, requirement: Requirement) -> Mask:
+        mask = self._masks.get(requirement)
+        if mask is None:
+            codes, kinds = self._labels[requirement.key]
+            fits = np.array([k is None or requirement.has_intersection(k) for k in kinds], dtype=np.bool_)
+            mask = fits[codes]
+            if len(self._masks) >= _KEPT_MASKS:
+                self._masks.clear()
+            self._masks[requirement] = mask
+        return mask
+
+    def _cheapest(self, requirements: Requirements, well_known: frozenset[str]) -> Prices:
+        """Return the cheapest available offering by type that `requirements` allow (infinite: none)."""
+        relevant = Requirements({k: r for k, r in requirements.items() if k in self._offering_keys})
+        cached = self._prices.get((relevant, well_known))
+        if cached is None:
+            allowed = np.array(
+                [not requirements.compatible(kind, well_known) for kind in self._offering_kinds],
+                dtype=np.bool_,
+            )
+            cached = np.full(len(self.types), np.inf)
+            if len(self._offering_kind):
+                chosen = allowed[self._offering_kind]
+                np.minimum.at(cached, self._offering_type[chosen], self._offering_price[chosen])
+            if len(self._prices) >= _KEPT_MASKS:
+                self._prices.clear()
+            self._prices[relevant, well_known] = cached
+        return cached
+
+
+def _matrix(rows: Sequence[dict[str, int]], columns: Sequence[str]) -> Amounts:
+    return np.array([[row.get(name, 0) for name in columns] for row in rows], dtype=np.int64).reshape(
+        len(rows), len(columns)
+    )
+
+
+def _index_labels(types: tuple[InstanceType, ...]) -> dict[str, tuple[Amounts, list[Requirement | None]]]:
+    """Return, by label key, a code per type and the distinct requirements behind the codes."""
+    index: dict[str, tuple[Amounts, list[Requirement | None]]] = {}
+    for key in sorted({key for t in types for key in t.requirements}):
+        kinds: dict[Requirement | None, int] = {}
+        codes = [
+            kinds.setdefault(t.requirements[key] if key in t.requirements else None, len(kinds))  # noqa: SIM401
+            for t in types
+        ]
+        index[key] = (np.array(codes, dtype=np.int64), list(kinds))
+    return index
+
+
+_compiled: dict[int, Catalogue] = {}
+
+
+def compiled(types: tuple[InstanceType, ...]) -> Catalogue:
+    """Return `types` compiled; the same tuple object is compiled once."""
+    catalogue = _compiled.get(id(types))
+    if catalogue is None or catalogue.types is not types:
+        while len(_compiled) >= _KEPT_CATALOGUES:
+            del _compiled[next(iter(_compiled))]
+        catalogue = _compiled[id(types)] = Catalogue(types)
+    return catalogue

@@ -1,0 +1,120 @@
+"""Planned nodes, and the claims they become."""
+
+import msgspec
+import numpy as np
+
+from karpenter.apis import labels
+from karpenter.model.problem import PlannedClaim
+from karpenter.model.requirements import SIMULATION_LABELS, Requirement, Requirements
+from karpenter.scheduling.catalogue import Mask
+from karpenter.scheduling.packing import Pattern
+from karpenter.scheduling.space import MAX_INSTANCE_TYPES, Axis, PoolSpace
+
+
+class Bin(msgspec.Struct):
+    """One planned node."""
+
+    pool: int
+    pattern: Pattern
+    """Its own copy: it goes on growing while there is room at no extra price."""
+    allowed: Mask
+    """Types that the limits let it list."""
+    relaxed: bool
+    """minValues were lowered for it."""
+    pods: dict[int, int]
+    """Pods by ask index."""
+    sequence: list[tuple[int, int]]
+    """(ask, count), in order of placement."""
+    names: list[str]
+    """Pod keys, once they are handed out."""
+
+    @staticmethod
+    def of(pool: int, pattern: Pattern, allowed: Mask, relaxed: bool) -> "Bin":
+        """Return one node bought by `pattern`."""
+        own = msgspec.structs.replace(pattern)
+        return Bin(pool, own, allowed, relaxed, dict(pattern.counts), list(pattern.counts.items()), [])
+
+
+class _Shape(msgspec.Struct, frozen=True):
+    """What equal bins share in their claims."""
+
+    requirements: Requirements
+    instance_types: tuple[str, ...]
+    requests: dict[str, int]
+    price: float
+
+
+def planned_claims(spaces: list[PoolSpace], bins: list[Bin], axis: Axis) -> list[PlannedClaim]:
+    """Return the claims for `bins`, in their order; each lists every type that still holds its content."""
+    shapes: dict[tuple[object, ...], _Shape] = {}
+    claims = []
+    for planned in bins:
+        pattern, space = planned.pattern, spaces[planned.pool]
+        key = (
+            planned.pool,
+            pattern.requirements,
+            pattern.used.tobytes(),
+            planned.allowed.tobytes(),
+            pattern.ports,
+        )
+        shape = shapes.get(key)
+        if shape is None:
+            shape = shapes[key] = _shape(space, planned, axis)
+        claims.append(
+            PlannedClaim(
+                pool=space.offer.pool,
+                requirements=shape.requirements,
+                instance_types=shape.instance_types,
+                requests=shape.requests,
+                pods=tuple(sorted(planned.names)),
+                price=shape.price,
+                min_values_relaxed=planned.relaxed,
+            )
+        )
+    return claims
+
+
+def _shape(space: PoolSpace, planned: Bin, axis: Axis) -> _Shape:
+    pattern = planned.pattern
+    price = space.evaluate(pattern.requirements).price
+    options = np.flatnonzero(
+        np.isfinite(price) & space.fits(pattern.used) & space.free_ports(pattern.ports) & planned.allowed
+    ).tolist()
+    names = space.catalogue.names
+    options.sort(key=lambda i: (price[i], names[i]))
+    listed = _truncated(space, pattern.requirements, options)
+    daemons = space.overhead[listed].min(axis=0)
+    shown = pattern.requirements.without(*SIMULATION_LABELS, labels.KUBERNETES_HOSTNAME)
+    capacity_types = space.catalogue.capacity_types(listed, pattern.requirements, labels.CAPACITY_TYPE)
+    return _Shape(
+        requirements=shown.add(
+            Requirement.of(labels.INSTANCE_TYPE, "In", [names[i] for i in listed]),
+            *([Requirement.of(labels.CAPACITY_TYPE, "In", capacity_types)] if capacity_types else []),
+        ),
+        instance_types=tuple(names[i] for i in listed),
+        requests=axis.resources(pattern.used + daemons),
+        price=float(price[listed[0]]),
+    )
+
+
+def _truncated(space: PoolSpace, requirements: Requirements, options: list[int]) -> list[int]:
+    """Return the cheapest MAX_INSTANCE_TYPES of `options`, with enough different ones for minValues."""
+    if len(options) <= MAX_INSTANCE_TYPES:
+        return options
+    needed: dict[int, None] = {}
+    for key, requirement in requirements.items():
+        if requirement.min_values is None:
+            continue
+        values = space.catalogue.distinct_values(key)
+        seen = np.zeros(values.shape[1], dtype=np.bool_)
+        for i in options:
+            if seen.sum() >= requirement.min_values:
+                break
+            if (values[i] & ~seen).any():
+                seen |= values[i]
+                needed[i] = None
+    for i in options:
+        if len(needed) >= MAX_INSTANCE_TYPES:
+            break
+        needed[i] = None
+    return [i for i in options if i in needed]

@@ -1,0 +1,230 @@
+"""Pods grouped by everything that matters to scheduling, and what each group asks for.
+
+A class has *variants*: what it asks for with all its preferences, then with ever fewer. A pod is placed by
+the first variant for which there is a place.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from karpenter.apis import labels
+from karpenter.apis.core import NodeSelectorTerm, Pod, Toleration
+from karpenter.base.quantity import Resources
+from karpenter.model.pods import has_dra_requirements, host_ports, pod_key, requests
+from karpenter.model.problem import Problem, SolveOptions
+from karpenter.model.reasons import Refusal
+from karpenter.model.requirements import Requirements
+from karpenter.scheduling.volumes import VolumeProblem, alternatives
+
+TOLERATE_PREFERENCES = Toleration(operator="Exists", effect="PreferNoSchedule")
+_MAX_VARIANTS = 256
+
+Port = tuple[str, int, str]
+
+
+class Variant(msgspec.Struct, frozen=True, cache_hash=True):
+    """One set of demands that would do for a pod."""
+
+    requirements: Requirements
+    tolerations: tuple[Toleration, ...]
+
+
+class PodClass(msgspec.Struct, frozen=True, kw_only=True):
+    """Pods that are all the same to the solver."""
+
+    pods: tuple[str, ...]
+    """Keys, oldest first."""
+    requests: Resources
+    """Of one pod, `pods: 1` included."""
+    variants: tuple[Variant, ...]
+    """In the order in which they are tried; none when `refusal` says why."""
+    ports: frozenset[Port]
+    priority: int
+    refusal: Refusal | None = None
+    """Set when no place at all can take these pods."""
+
+    @property
+    def count(self) -> int:
+        return len(self.pods)
+
+
+class _Kind(msgspec.Struct, frozen=True, cache_hash=True):
+    """What two pods of one class have in common; the grouping key."""
+
+    requests: tuple[tuple[str, int], ...]
+    variants: tuple[Variant, ...]
+    ports: frozenset[Port]
+    priority: int
+    refused: tuple[str, str, str] | None
+
+
+def classify(problem: Problem) -> list[PodClass]:
+    """Return the classes of `problem.pods`: largest first, by cpu, then memory, then age.
+
+    Raises:
+        ValueError: when a pod's quantity cannot be read.
+    """
+    prefer_no_schedule = any(
+        taint.effect == "PreferNoSchedule"
+        for taints in (
+            *(o.pool.spec.template.spec.taints for o in problem.pools),
+            *(n.taints for n in problem.nodes),
+        )
+        for taint in taints
+    )
+    encoder = msgspec.msgpack.Encoder(order="deterministic")
+    kinds: dict[object, _Kind] = {}
+    groups: dict[_Kind, list[Pod]] = {}
+    for pod in problem.pods:
+        # Pods of one workload have equal specs: the costly look at a spec is taken once for all of them.
+        shape: object = encoder.encode(pod.spec)
+        if pod.spec.volumes or pod.status.container_statuses or pod.status.init_container_statuses:
+            shape = pod_key(pod)
+        kind = kinds.get(shape)
+        if kind is None:
+            kind = kinds[shape] = _kind_of(pod, problem, prefer_no_schedule)
+        groups.setdefault(kind, []).append(pod)
+    classes = []
+    for kind, members in groups.items():
+        members.sort(key=_age)
+        classes.append(
+            (
+                _age(members[0]),
+                PodClass(
+                    pods=tuple(pod_key(p) for p in members),
+                    requests=dict(kind.requests),
+                    variants=kind.variants,
+                    ports=kind.ports,
+                    priority=kind.priority,
+                    refusal=_refusal(kind.refused),
+                ),
+            )
+        )
+    classes.sort(key=lambda c: (-c[1].requests.get("cpu", 0), -c[1].requests.get("memory", 0), c[0]))
+    return [c for _, c in classes]
+
+
+def _age(pod: Pod) -> tuple[str, str, str]:
+    return (pod.metadata.creation_timestamp or "", pod.metadata.uid, pod_key(pod))
+
+
+def _refusal(refused: tuple[str, str, str] | None) -> Refusal | None:
+    if refused is None:
+        return None
+    constraint, message, remedy = refused
+    return Refusal(place="", constraint=constraint, message=message, remedy=remedy)  # type: ignore[arg-type]
+
+
+def _kind_of(pod: Pod, problem: Problem, prefer_no_schedule: bool) -> _Kind:
+    variants: tuple[Variant, ...] = ()
+    refused = unsupported(pod, problem.options)
+    if refused is None:
+        try:
+            variants = tuple(_variants(pod, problem, prefer_no_schedule))
+        except VolumeProblem as error:
+            refused = ("volumes", str(error), "")
+        except ValueError as error:
+            refused = ("requirements", str(error), "correct the pod's node selection")
+        else:
+            if not variants:
+                refused = ("requirements", "none of the pod's node affinity terms can match a node", "")
+    return _Kind(
+        requests=tuple(sorted(requests(pod).items())),
+        variants=() if refused else variants,
+        ports=host_ports(pod),
+        priority=pod.spec.priority or 0,
+        refused=refused,
+    )
+
+
+def unsupported(pod: Pod, options: SolveOptions) -> tuple[str, str, str] | None:
+    """Return the constraint, message and remedy of a demand that no plan can honour yet, if `pod` has one.
+
+    Such a pod is refused rather than placed on a node that may be wrong.
+    """
+    if has_dra_requirements(pod):
+        words = "are not yet supported by Karpenter"
+        message = f"pod has Dynamic Resource Allocation requirements that {words} (spec.resourceClaims)"
+        return ("dra", message, "request the device as an extended resource")
+    for i, constraint in enumerate(pod.spec.topology_spread_constraints):
+        if constraint.when_unsatisfiable == "DoNotSchedule":
+            field = f"spec.topologySpreadConstraints[{i}]"
+            key = constraint.topology_key
+            message = f"{field}: whenUnsatisfiable DoNotSchedule over {key} is not supported yet"
+            return ("unsupported", message, "use whenUnsatisfiable: ScheduleAnyway")
+    affinity = pod.spec.affinity
+    for name, terms in (
+        ("podAffinity", affinity.pod_affinity if affinity else None),
+        ("podAntiAffinity", affinity.pod_anti_affinity if affinity else None),
+    ):
+        if terms is not None and terms.required:
+            field = f"spec.affinity.{name}.requiredDuringSchedulingIgnoredDuringExecution"
+            return ("unsupported", f"{field} is not supported yet", "make it a preference")
+    required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
+    for i, term in enumerate(required.node_selector_terms if required else ()):
+        if term.match_fields:
+            where = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+            message = f"{where}.nodeSelectorTerms[{i}].matchFields is not supported"
+            return ("unsupported", message, "select nodes by label")
+        for expression in term.match_expressions:
+            if expression.key == labels.NODEPOOL and expression.operator == "DoesNotExist":
+                return ("nodepool", "configured to not run on a Karpenter provisioned node", "")
+    return None
+
+
+def node_terms(pod: Pod) -> list[NodeSelectorTerm | None]:
+    """Return the required node affinity terms of `pod` of which one must hold; `[None]` when it has none.
+
+    A term without expressions matches no node, so it is left out.
+    """
+    affinity = pod.spec.affinity
+    required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
+    if required is None:
+        return [None]
+    return [term for term in required.node_selector_terms if term.match_expressions]
+
+
+def term_requirements(pod: Pod, term: NodeSelectorTerm | None) -> Requirements:
+    """Return the pod's node selector together with one of its node affinity terms."""
+    selector = Requirements.from_labels(pod.spec.node_selector)
+    return selector.merge(Requirements.from_specs(term.match_expressions)) if term else selector
+
+
+def _variants(pod: Pod, problem: Problem, prefer_no_schedule: bool) -> Iterable[Variant]:
+    """Yield what would do for `pod`, best first.
+
+    Preferences count as demands, the heaviest of those not yet given up; for each, the terms of the required
+    node affinity are tried in order (so no combination is missed), and for each of these the volumes' places.
+    Tolerating PreferNoSchedule taints comes last.
+    """
+    affinity = pod.spec.affinity
+    preferred = list(affinity.node_affinity.preferred) if affinity and affinity.node_affinity else []
+    preferred = sorted(preferred, key=lambda p: -p.weight) if problem.options.respect_preferences else []
+    places = alternatives(pod, problem.snapshot) if pod.spec.volumes else [Requirements()]
+    hopes = [Requirements.from_specs(p.preference.match_expressions) for p in preferred]
+    demands = [term_requirements(pod, term) for term in node_terms(pod)]
+    tolerations = tuple(pod.spec.tolerations)
+    steps = [(hope, demand) for hope in hopes for demand in demands]
+    steps += [(Requirements(), demand) for demand in demands]
+    seen: dict[Variant, None] = {}
+    for hope, demand in steps:
+        for place in places:
+            seen[Variant(demand.merge(hope).merge(place), tolerations)] = None
+    if prefer_no_schedule:
+        for demand in demands:
+            for place in places:
+                seen[Variant(demand.merge(place), (*tolerations, TOLERATE_PREFERENCES))] = None
+    variants = list(seen)
+    # A contradiction can never be met; the last variant stays, so that its refusal can be explained.
+    possible = [v for v in variants if not v.requirements.impossible()]
+    return (possible or variants[-1:])[:_MAX_VARIANTS]
+
+
+def total_requests(classes: Sequence[PodClass]) -> Resources:
+    """Return the sum over all pods of `classes`."""
+    amounts: Resources = {}
+    for c in classes:
+        for name, amount in c.requests.items():
+            amounts[name] = amounts.get(name, 0) + amount * c.count
+    return amounts

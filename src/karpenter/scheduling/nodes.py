@@ -1,0 +1,120 @@
+"""Existing and in-flight nodes as a table: what is free on each, and which pods each may take."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from karpenter.apis import labels
+from karpenter.model import taints
+from karpenter.model.pods import host_ports
+from karpenter.model.requirements import Requirements
+from karpenter.model.snapshot import NodeView
+from karpenter.scheduling.catalogue import Amounts, Mask
+from karpenter.scheduling.classes import PodClass, Port, Variant
+from karpenter.scheduling.space import Axis, Daemon, conflicting, how_many
+
+
+class NodeTable:
+    """The nodes of a problem: initialized ones first, then by name. `free` shrinks as pods are placed."""
+
+    def __init__(
+        self, nodes: Sequence[NodeView], axis: Axis, daemons: Sequence[Daemon], classes: Sequence[PodClass]
+    ) -> None:
+        """Lay out `nodes`; labels that no class asks for are not looked at."""
+        self.nodes = sorted(nodes, key=lambda n: (not n.initialized, n.name))
+        self._keys = sorted({key for c in classes for v in c.variants for key in v.requirements})
+        rows = [axis.vector(n.allocatable) - axis.vector(n.requested) for n in self.nodes]
+        self.free: Amounts = np.array(rows, dtype=np.int64).reshape(len(rows), len(axis.names))
+        self._subtract_daemons(axis, daemons)
+        self._open: Mask = (self.free >= 0).all(axis=1)
+        self._ports: dict[int, set[Port]] = {}
+        signatures: dict[tuple[object, ...], int] = {}
+        codes = [signatures.setdefault(_signature(n, self._keys), len(signatures)) for n in self.nodes]
+        self._codes = np.array(codes, dtype=np.int64)
+        first = {code: i for i, code in reversed(list(enumerate(codes)))}
+        self._examples = [self.nodes[first[code]] for code in range(len(signatures))]
+        self._masks: dict[Variant, Mask] = {}
+
+    def _subtract_daemons(self, axis: Axis, daemons: Sequence[Daemon]) -> None:
+        """Keep room for daemons that will run on a node and do not run there yet."""
+        if not daemons:
+            return
+        keys = sorted({key for d in daemons for wanted in d.alternatives for key in wanted})
+        known: dict[tuple[object, ...], Amounts] = {}
+        for row, node in enumerate(self.nodes):
+            signature = _signature(node, keys)
+            if signature not in known:
+                here = node_requirements(node, keys)
+                known[signature] = sum(
+                    (axis.vector(d.requests) for d in daemons if _runs(d, node, here)),
+                    start=axis.vector({}),
+                )
+            self.free[row] -= np.maximum(known[signature] - axis.vector(node.daemon_requested), 0)
+
+    def room_for(self, pod_class: PodClass, variant: Variant, wanted: Amounts) -> Amounts:
+        """Return, by node, how many pods of the class it can take."""
+        counts = how_many(self.free, wanted) * (self._open & self._mask(variant))
+        if pod_class.ports:
+            counts = np.minimum(counts, 1)
+            for row in np.flatnonzero(counts).tolist():
+                if conflicting(frozenset(self._taken(row)), pod_class.ports):
+                    counts[row] = 0
+        return counts
+
+    def place(self, row: int, pod_class: PodClass, wanted: Amounts, count: int) -> None:
+        """Take the room of `count` pods on one node."""
+        self.free[row] -= wanted * count
+        if pod_class.ports:
+            self._taken(row).update(pod_class.ports)
+
+    def total_free(self) -> Amounts:
+        """Return what is free on all nodes that can take pods."""
+        total: Amounts = self.free[self._open].sum(axis=0)
+        return total
+
+    def _taken(self, row: int) -> set[Port]:
+        if row not in self._ports:
+            self._ports[row] = {port for pod in self.nodes[row].pods for port in host_ports(pod)}
+        return self._ports[row]
+
+    def _mask(self, variant: Variant) -> Mask:
+        mask = self._masks.get(variant)
+        if mask is None:
+            fits = np.array(
+                [
+                    not taints.tolerates(node.taints, variant.tolerations)
+                    and not node_requirements(node, self._keys).compatible(variant.requirements)
+                    for node in self._examples
+                ],
+                dtype=np.bool_,
+            )
+            mask = self._masks[variant] = fits[self._codes]
+        return mask
+
+
+def node_requirements(node: NodeView, keys: Iterable[str]) -> Requirements:
+    """Return the labels of `node` among `keys` as requirements; the host name is always known."""
+    return Requirements.from_labels({key: value for key in keys if (value := _label(node, key)) is not None})
+
+
+def _label(node: NodeView, key: str) -> str | None:
+    value = node.labels.get(key)
+    if value is None and key == labels.KUBERNETES_HOSTNAME:
+        return node.name
+    if value is None:
+        # Nodes may still carry only the retired form of a label that requirements name by its new key.
+        return next(
+            (node.labels[old] for old, new in labels.ALIASES.items() if new == key and old in node.labels),
+            None,
+        )
+    return value
+
+
+def _signature(node: NodeView, keys: Sequence[str]) -> tuple[object, ...]:
+    return (*(_label(node, key) for key in keys), *((t.key, t.value, t.effect) for t in node.taints))
+
+
+def _runs(daemon: Daemon, node: NodeView, here: Requirements) -> bool:
+    if taints.tolerates(node.taints, daemon.pod.spec.tolerations):
+        return False
+    return any(not here.compatible(wanted) for wanted in daemon.alternatives)

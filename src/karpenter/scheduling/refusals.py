@@ -1,0 +1,154 @@
+"""Why a NodePool cannot take a pod, found out constraint by constraint."""
+
+import numpy as np
+
+from karpenter.base.quantity import format_resources, format_units
+from karpenter.model.reasons import Constraint, Refusal
+from karpenter.scheduling.catalogue import Amounts, Mask
+from karpenter.scheduling.classes import PodClass, Variant
+from karpenter.scheduling.space import Axis, PoolSpace
+
+_ABSURD_MILLICORES = 1_000_000 * 1000
+
+
+def refuse(space: PoolSpace, pod_class: PodClass, variant: Variant, wanted: Amounts, axis: Axis) -> Refusal:
+    """Return why `space` has no new node for one pod of the class under `variant`.
+
+    The detail counts how many instance types each constraint removes on its own, and what the pod asks for.
+    """
+    merged = space.admit(space.requirements, variant)
+    if isinstance(merged, str):
+        constraint: Constraint = "taints" if space.untolerated(variant) else "requirements"
+        return Refusal(place=space.place, constraint=constraint, message=merged, remedy=_remedy(constraint))
+    evaluation = space.evaluate(merged)
+    within = space.within_limits()
+    fitting = space.fits(wanted)
+    ports = space.free_ports(pod_class.ports)
+    everything = len(space.catalogue)
+    detail = {
+        "instanceTypes": everything,
+        "removed": {
+            "requirements": everything - int(evaluation.matching.sum()),
+            "resources": everything - int(fitting.sum()),
+            "offering": everything - int(evaluation.offered.sum()),
+            "limits": everything - int(within.sum()),
+            "hostPorts": everything - int(ports.sum()),
+        },
+        "requirements": str(variant.requirements),
+        "requests": format_resources(pod_class.requests),
+    }
+
+    def no(constraint: Constraint, message: str, remedy: str = "") -> Refusal:
+        return Refusal(
+            place=space.place, constraint=constraint, message=message, detail=detail, remedy=remedy
+        )
+
+    if not everything:
+        return no("nodepool", "nodepool requirements filtered out all available instance types")
+    if space.nodes_remaining is not None and space.nodes_remaining < 1:
+        return no(
+            "limits", f"node limits have been exhausted for nodepool: {space.name!r}", "raise limits.nodes"
+        )
+    suitable = evaluation.matching & evaluation.offered & fitting & ports
+    if suitable.any() and not (suitable & within).any():
+        return no(
+            "limits",
+            f"all available instance types exceed limits for nodepool: {space.name!r}",
+            _limit_remedy(space, suitable),
+        )
+    if suitable.any():
+        missing = space.achieved(merged, suitable & within)
+        if missing:
+            keys = ", ".join(
+                f"{key} ({found} of {merged[key].min_values})" for key, found in sorted(missing.items())
+            )
+            return no("minValues", f"minValues requirement is not met for label(s) {keys}", "lower minValues")
+        return no("resources", "no instance type has enough resources")
+    message = _no_type(evaluation.matching, fitting, evaluation.offered)
+    suffix = f", requirements={merged.without(*space.requirements)}, resources={_text(pod_class)}"
+    if not (evaluation.matching & fitting & evaluation.offered).any():
+        constraint = _constraint(evaluation.matching, fitting, evaluation.offered)
+        hint = ""
+        if constraint == "resources" and pod_class.requests.get("cpu", 0) >= _ABSURD_MILLICORES:
+            hint = " (CPU request >= 1 Million, m vs M typo?)"
+        return no(
+            constraint, message + hint + suffix, _resource_remedy(space, pod_class, wanted, axis, constraint)
+        )
+    return no("hostPorts", "the pod's host ports conflict with those of daemons" + suffix)
+
+
+def _no_type(matching: Mask, fitting: Mask, offered: Mask) -> str:
+    """Say which of the three conditions no type meets, or which two no type meets together."""
+    meets = {
+        "met all requirements": matching,
+        "had enough resources": fitting,
+        "had a required offering": offered,
+    }
+    if not (matching.any() or fitting.any() or offered.any()):
+        return "no instance type met the scheduling requirements or had enough resources or had a required offering"
+    for one, other in (
+        ("met all requirements", "had enough resources"),
+        ("met all requirements", "had a required offering"),
+        ("had enough resources", "had a required offering"),
+    ):
+        if not meets[one].any() and not meets[other].any():
+            return f"no instance type {one} or {other}"
+    if not matching.any():
+        return "no instance type met all requirements"
+    if not fitting.any():
+        return "no instance type has enough resources"
+    if not offered.any():
+        return "no instance type has the required offering"
+    for one, other in (
+        ("met all requirements", "had enough resources"),
+        ("met all requirements", "had a required offering"),
+        ("had enough resources", "had a required offering"),
+    ):
+        if not (meets[one] & meets[other]).any():
+            return f"no instance type which {one} and {other} was found"
+    return "no instance type met the requirements, resources and offering tuple"
+
+
+def _constraint(matching: Mask, fitting: Mask, offered: Mask) -> Constraint:
+    """Return the step, in the order requirements, resources, offering, at which no type is left."""
+    if not matching.any():
+        return "requirements"
+    if not (matching & fitting).any():
+        return "resources"
+    return "offering"
+
+
+def _text(pod_class: PodClass) -> str:
+    return ", ".join(f"{name}={amount}" for name, amount in format_resources(pod_class.requests).items())
+
+
+def _remedy(constraint: Constraint) -> str:
+    if constraint == "taints":
+        return "add a toleration to the pod"
+    return "change the pod's node selection, or let the NodePool define the label"
+
+
+def _limit_remedy(space: PoolSpace, suitable: Mask) -> str:
+    """Name the limits to raise for the smallest type that would do."""
+    rows = space.capacity[suitable]
+    smallest = rows[np.lexsort(rows.T[::-1])[0]] if rows.shape[1] else np.zeros(0, dtype=np.int64)
+    raises = [
+        f"limits.{name} by {format_units(name, int(size - left))}"
+        for name, size, left in zip(space.limited, smallest, space.remaining, strict=True)
+        if size > left
+    ]
+    return "raise " + " and ".join(raises) if raises else ""
+
+
+def _resource_remedy(
+    space: PoolSpace, pod_class: PodClass, wanted: Amounts, axis: Axis, constraint: Constraint
+) -> str:
+    """Name the resource that even the largest type lacks, and how much of it there is."""
+    if constraint != "resources" or not len(space.catalogue):
+        return ""
+    largest = space.room.max(axis=0)
+    for column in np.flatnonzero(wanted > largest).tolist():
+        name = axis.names[column]
+        most = format_units(name, max(0, int(largest[column])))
+        return f"request at most {most} {name}, or allow larger instance types"
+    return "request less, or allow instance types that have all of it together"

@@ -1,0 +1,249 @@
+"""What one NodePool can still buy: its catalogue under its template, daemons, limits and minValues."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from karpenter.apis import labels
+from karpenter.apis.core import Pod, Taint
+from karpenter.base.quantity import Resources
+from karpenter.model import taints
+from karpenter.model.pods import has_dra_requirements, host_ports, ports_conflict, requests
+from karpenter.model.problem import PoolOffer
+from karpenter.model.requirements import SIMULATION_LABELS, Requirements
+from karpenter.scheduling.catalogue import Amounts, Evaluation, Mask, Prices, compiled
+from karpenter.scheduling.classes import (
+    TOLERATE_PREFERENCES,
+    Port,
+    Variant,
+    node_terms,
+    term_requirements,
+)
+
+MAX_INSTANCE_TYPES = 600
+"""How many types one claim may list."""
+
+
+class Axis:
+    """The resources of one problem, each with its column."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """Give each of `names` a column, in order of name."""
+        self.names = tuple(sorted(set(names)))
+        self.column = {name: i for i, name in enumerate(self.names)}
+
+    def vector(self, amounts: Mapping[str, int]) -> Amounts:
+        """Return `amounts` as a row."""
+        row = np.zeros(len(self.names), dtype=np.int64)
+        for name, amount in amounts.items():
+            row[self.column[name]] = amount
+        return row
+
+    def resources(self, row: Amounts) -> Resources:
+        """Return a row as a resource list, without what is zero."""
+        return {name: int(amount) for name, amount in zip(self.names, row, strict=True) if amount}
+
+
+class Daemon(msgspec.Struct, frozen=True):
+    """A DaemonSet's pod as the solver sees it."""
+
+    requests: Resources
+    alternatives: tuple[Requirements, ...]
+    """One of these must hold."""
+    pod: Pod
+    ports: frozenset[Port]
+
+
+def daemons_of(pods: Sequence[Pod]) -> list[Daemon]:
+    """Return what each DaemonSet will take of the nodes it runs on; those needing devices are left out."""
+    return [
+        Daemon(
+            requests(pod),
+            tuple(term_requirements(pod, term) for term in node_terms(pod)),
+            pod,
+            host_ports(pod),
+        )
+        for pod in pods
+        if not has_dra_requirements(pod)
+    ]
+
+
+def template_requirements(offer: PoolOffer) -> Requirements:
+    """Return what every node of the pool is, labels that it gets only later included.
+
+    Raises:
+        ValueError: when one of the pool's requirements cannot be read.
+    """
+    template = offer.pool.spec.template
+    ref = template.spec.node_class_ref
+    given = {
+        **template.metadata.labels,
+        labels.NODEPOOL: offer.pool.name,
+        labels.nodeclass_label(ref.group, ref.kind): ref.name,
+        **dict.fromkeys(SIMULATION_LABELS, "true"),
+    }
+    return Requirements.from_specs(template.spec.requirements).merge(Requirements.from_labels(given))
+
+
+class PoolSpace:
+    """One pool during one solve. Only `remaining` changes, as claims are planned."""
+
+    def __init__(
+        self, offer: PoolOffer, axis: Axis, daemons: Sequence[Daemon], well_known: frozenset[str]
+    ) -> None:
+        """Compile `offer` for a problem over the resources of `axis`."""
+        self.offer = offer
+        self.name = offer.pool.name
+        self.place = f"nodepool/{self.name}"
+        self.well_known = well_known
+        self.requirements = template_requirements(offer)
+        self.taints: list[Taint] = offer.pool.spec.template.spec.taints
+        self.catalogue = catalogue = compiled(offer.instance_types)
+        self.allocatable = np.zeros((len(catalogue), len(axis.names)), dtype=np.int64)
+        self.allocatable[:, [axis.column[name] for name in catalogue.resources]] = catalogue.allocatable
+        self.overhead = np.zeros_like(self.allocatable)
+        self.daemon_ports: list[tuple[Mask, frozenset[Port]]] = []
+        self._add_daemons(axis, daemons)
+        self.room = self.allocatable - self.overhead
+        """By type: what pods can have once the daemons run."""
+        self.usable: Mask = (self.room >= 0).all(axis=1)
+        self.limited = tuple(sorted(name for name in offer.remaining if name != "nodes"))
+        self.remaining = np.array([offer.remaining[name] for name in self.limited], dtype=np.int64)
+        self.nodes_remaining = offer.remaining.get("nodes")
+        self.capacity = np.zeros((len(catalogue), len(self.limited)), dtype=np.int64)
+        for i, name in enumerate(self.limited):
+            if name in catalogue.capacity_resources:
+                self.capacity[:, i] = catalogue.capacity[:, catalogue.capacity_resources.index(name)]
+        self._evaluations: dict[Requirements, Evaluation] = {}
+        self._merged: dict[tuple[Requirements, Variant], Requirements | str] = {}
+        self._untolerated: dict[tuple[object, ...], str] = {}
+
+    def _add_daemons(self, axis: Axis, daemons: Sequence[Daemon]) -> None:
+        for daemon in daemons:
+            if taints.tolerates(self.taints, (*daemon.pod.spec.tolerations, TOLERATE_PREFERENCES)):
+                continue
+            runs = np.zeros(len(self.catalogue), dtype=np.bool_)
+            for wanted in daemon.alternatives:
+                if not self.requirements.compatible(wanted, self.well_known):
+                    runs |= self.catalogue.evaluate(wanted, self.well_known).matching
+            self.overhead += runs[:, None] * axis.vector(daemon.requests)
+            if daemon.ports:
+                self.daemon_ports.append((runs, daemon.ports))
+
+    def evaluate(self, requirements: Requirements) -> Evaluation:
+        """Return which types can be bought under `requirements`, and their prices."""
+        found = self._evaluations.get(requirements)
+        if found is None:
+            found = self._evaluations[requirements] = self.catalogue.evaluate(requirements, self.well_known)
+        return found
+
+    def untolerated(self, variant: Variant) -> str:
+        """Return which of the pool's taints `variant` does not tolerate; empty when none."""
+        found = self._untolerated.get(variant.tolerations)
+        if found is None:
+            found = taints.tolerates(self.taints, variant.tolerations)
+            self._untolerated[variant.tolerations] = found
+        return found
+
+    def admit(self, requirements: Requirements, variant: Variant) -> Requirements | str:
+        """Return what a node that has `requirements` must be once `variant` joins, or why it cannot."""
+        key = (requirements, variant)
+        merged = self._merged.get(key)
+        if merged is None:
+            untolerated = self.untolerated(variant)
+            if untolerated:
+                merged = untolerated
+            else:
+                error = requirements.compatible(variant.requirements, self.well_known)
+                merged = (
+                    f"incompatible requirements, {error}"
+                    if error
+                    else requirements.merge(variant.requirements)
+                )
+                if merged == requirements:
+                    merged = requirements
+            self._merged[key] = merged
+        return merged
+
+    def within_limits(self) -> Mask:
+        """Return, by type, whether one more node of it stays within what is left of the limits."""
+        if self.nodes_remaining is not None and self.nodes_remaining < 1:
+            return np.zeros(len(self.catalogue), dtype=np.bool_)
+        within: Mask = (self.capacity <= self.remaining).all(axis=1)
+        return within
+
+    def affordable(self, size: Amounts) -> int | None:
+        """Return how many nodes, each of `size` by limited resource, the limits allow; None: any number."""
+        counts = [] if self.nodes_remaining is None else [self.nodes_remaining]
+        counts += [
+            left // amount
+            for left, amount in zip(self.remaining.tolist(), size.tolist(), strict=True)
+            if amount > 0
+        ]
+        return max(0, min(counts)) if counts else None
+
+    def take(self, size: Amounts, count: int) -> None:
+        """Count `count` nodes, each at most of `size` by limited resource, against the limits."""
+        self.remaining = self.remaining - size * count
+        if self.nodes_remaining is not None:
+            self.nodes_remaining -= count
+
+    def not_larger(self, chosen: int) -> Mask:
+        """Return, by type, whether it takes no more of the limits than type `chosen` does."""
+        fits: Mask = (self.capacity <= self.capacity[chosen]).all(axis=1)
+        return fits
+
+    def free_ports(self, ports: frozenset[Port]) -> Mask:
+        """Return, by type, whether the daemons that run on it leave `ports` free."""
+        free = np.ones(len(self.catalogue), dtype=np.bool_)
+        for runs, taken in self.daemon_ports:
+            if conflicting(taken, ports):
+                free &= ~runs
+        return free
+
+    def fits(self, used: Amounts) -> Mask:
+        """Return, by type, whether pods that need `used` in all fit beside the daemons."""
+        fitting: Mask = self.usable & (self.room >= used).all(axis=1)
+        return fitting
+
+    def achieved(self, requirements: Requirements, options: Mask) -> dict[str, int]:
+        """Return, for each key whose minValues the `options` miss, how many values they have."""
+        short = {}
+        for key, requirement in requirements.items():
+            if requirement.min_values is not None:
+                found = int(self.catalogue.distinct_values(key)[options].any(axis=0).sum())
+                if found < requirement.min_values:
+                    short[key] = found
+        return short
+
+
+def relax_min_values(requirements: Requirements, achieved: Mapping[str, int]) -> Requirements:
+    """Return `requirements` with the minValues of the keys in `achieved` lowered to what can be had."""
+    lowered = {
+        key: msgspec.structs.replace(r, min_values=achieved[key] or None) if key in achieved else r
+        for key, r in requirements.items()
+    }
+    return Requirements(lowered)
+
+
+def conflicting(left: frozenset[Port], right: frozenset[Port]) -> bool:
+    """Tell whether two sets of host ports cannot be on one node."""
+    return any(ports_conflict(a, b) for a in left for b in right)
+
+
+def how_many(room: Amounts, wanted: Amounts) -> Amounts:
+    """Return, by row of `room`, how many times `wanted` fits; never negative."""
+    columns = np.flatnonzero(wanted)
+    if not len(columns):
+        return np.full(len(room), np.iinfo(np.int64).max)
+    counts: Amounts = (room[:, columns] // wanted[columns]).min(axis=1)
+    return np.maximum(counts, 0)
+
+
+def cheapest_share(prices: Prices, room: Amounts, wanted: Amounts) -> float:
+    """Return the least that one pod of `wanted` can cost: the price of its scarcest resource, best type."""
+    columns = np.flatnonzero(wanted)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(room[:, columns] > 0, wanted[columns] / room[:, columns], np.inf).max(axis=1)
+    return float((prices * share).min())
