@@ -10,7 +10,7 @@ IntOrString = int | str
 Quantity = Annotated[str, msgspec.Meta(description="Kubernetes quantity")]
 
 
-class Taint(Object):
+class Taint(Object, frozen=True):
     """core/v1 Taint."""
 
     key: str
@@ -26,7 +26,7 @@ class Taint(Object):
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
 
-class Toleration(Object):
+class Toleration(Object, frozen=True):
     """core/v1 Toleration."""
 
     key: str = ""
@@ -36,27 +36,27 @@ class Toleration(Object):
     toleration_seconds: int | None = None
 
 
-class NodeSelectorTerm(Object):
+class NodeSelectorTerm(Object, frozen=True):
     """One alternative of a node selector."""
 
     match_expressions: list[SelectorRequirement] = []
     match_fields: list[SelectorRequirement] = []
 
 
-class NodeSelector(Object):
+class NodeSelector(Object, frozen=True):
     """Alternatives of which one must hold."""
 
     node_selector_terms: list[NodeSelectorTerm] = []
 
 
-class PreferredSchedulingTerm(Object):
+class PreferredSchedulingTerm(Object, frozen=True):
     """A node selector term with a weight."""
 
     weight: int
     preference: NodeSelectorTerm
 
 
-class NodeAffinity(Object):
+class NodeAffinity(Object, frozen=True):
     """core/v1 NodeAffinity."""
 
     required: NodeSelector | None = msgspec.field(
@@ -67,7 +67,7 @@ class NodeAffinity(Object):
     )
 
 
-class PodAffinityTerm(Object):
+class PodAffinityTerm(Object, frozen=True):
     """core/v1 PodAffinityTerm."""
 
     topology_key: str
@@ -78,14 +78,14 @@ class PodAffinityTerm(Object):
     mismatch_label_keys: list[str] = []
 
 
-class WeightedPodAffinityTerm(Object):
+class WeightedPodAffinityTerm(Object, frozen=True):
     """A pod affinity term with a weight."""
 
     weight: int
     pod_affinity_term: PodAffinityTerm
 
 
-class PodAffinity(Object):
+class PodAffinity(Object, frozen=True):
     """core/v1 PodAffinity and PodAntiAffinity, which have the same shape."""
 
     required: list[PodAffinityTerm] = msgspec.field(
@@ -96,7 +96,7 @@ class PodAffinity(Object):
     )
 
 
-class Affinity(Object):
+class Affinity(Object, frozen=True):
     """core/v1 Affinity."""
 
     node_affinity: NodeAffinity | None = None
@@ -104,7 +104,7 @@ class Affinity(Object):
     pod_anti_affinity: PodAffinity | None = None
 
 
-class TopologySpreadConstraint(Object):
+class TopologySpreadConstraint(Object, frozen=True):
     """core/v1 TopologySpreadConstraint."""
 
     max_skew: int
@@ -117,13 +117,13 @@ class TopologySpreadConstraint(Object):
     match_label_keys: list[str] = []
 
 
-class ResourceClaimRef(Object):
+class ResourceClaimRef(Object, frozen=True):
     """A container's use of one of the pod's resource claims."""
 
     name: str
 
 
-class ResourceRequirements(Object):
+class ResourceRequirements(Object, frozen=True):
     """Requests, limits and claims of a container or a pod."""
 
     requests: dict[str, IntOrString] = {}
@@ -131,7 +131,7 @@ class ResourceRequirements(Object):
     claims: list[ResourceClaimRef] = []
 
 
-class ContainerPort(Object):
+class ContainerPort(Object, frozen=True):
     """core/v1 ContainerPort."""
 
     container_port: int = 0
@@ -141,7 +141,7 @@ class ContainerPort(Object):
     name: str = ""
 
 
-class Container(Object):
+class Container(Object, frozen=True):
     """The parts of a container that scheduling looks at (and its image, for printing)."""
 
     name: str = ""
@@ -151,26 +151,26 @@ class Container(Object):
     restart_policy: str | None = None
 
 
-class PVCSource(Object):
+class PVCSource(Object, frozen=True):
     """A volume that uses a claim by name."""
 
     claim_name: str
     read_only: bool = False
 
 
-class VolumeClaimTemplateSpec(Object):
+class VolumeClaimTemplateSpec(Object, frozen=True):
     """The claim an ephemeral volume creates."""
 
     spec: "PersistentVolumeClaimSpec | None" = None
 
 
-class EphemeralSource(Object):
+class EphemeralSource(Object, frozen=True):
     """A generic ephemeral volume: its claim is named `<pod>-<volume>`."""
 
     volume_claim_template: VolumeClaimTemplateSpec | None = None
 
 
-class Volume(Object):
+class Volume(Object, frozen=True):
     """A pod's volume; kinds that never constrain placement are not kept."""
 
     name: str = ""
@@ -178,7 +178,7 @@ class Volume(Object):
     ephemeral: EphemeralSource | None = None
 
 
-class PodResourceClaim(Object):
+class PodResourceClaim(Object, frozen=True):
     """A dynamic resource claim of a pod."""
 
     name: str
@@ -186,13 +186,13 @@ class PodResourceClaim(Object):
     resource_claim_template_name: str | None = None
 
 
-class SchedulingGate(Object):
+class SchedulingGate(Object, frozen=True):
     """A reason, by name, why the pod must not be scheduled yet."""
 
     name: str
 
 
-class PodSpec(Object):
+class PodSpec(Object, frozen=True):
     """core/v1 PodSpec."""
 
     node_name: str = ""
@@ -217,7 +217,7 @@ class PodSpec(Object):
     runtime_class_name: str | None = None
 
 
-class ContainerStatus(Object):
+class ContainerStatus(Object, frozen=True):
     """Enough of a container's status for in-place resize."""
 
     name: str = ""
@@ -227,7 +227,7 @@ class ContainerStatus(Object):
     resources: ResourceRequirements | None = None
 
 
-class PodStatus(Object):
+class PodStatus(Object, frozen=True):
     """core/v1 PodStatus."""
 
     phase: str = ""
@@ -239,7 +239,7 @@ class PodStatus(Object):
     init_container_statuses: list[ContainerStatus] = []
 
 
-class Pod(KubeObject):
+class Pod(KubeObject, frozen=True):
     """core/v1 Pod."""
 
     resource: ClassVar[Resource] = Resource(
@@ -249,21 +249,21 @@ class Pod(KubeObject):
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
-class PodTemplateSpec(Object):
+class PodTemplateSpec(Object, frozen=True):
     """The pod a workload controller stamps out."""
 
     metadata: "TemplateMeta" = msgspec.field(default_factory=lambda: TemplateMeta())
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
 
 
-class TemplateMeta(Object):
+class TemplateMeta(Object, frozen=True):
     """Labels and annotations of a template."""
 
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
 
 
-class NodeSpec(Object):
+class NodeSpec(Object, frozen=True):
     """core/v1 NodeSpec."""
 
     provider_id: str = msgspec.field(default="", name="providerID")
@@ -271,7 +271,7 @@ class NodeSpec(Object):
     unschedulable: bool = False
 
 
-class NodeStatus(Object):
+class NodeStatus(Object, frozen=True):
     """core/v1 NodeStatus."""
 
     capacity: dict[str, IntOrString] = {}
@@ -280,7 +280,7 @@ class NodeStatus(Object):
     phase: str = ""
 
 
-class Node(KubeObject):
+class Node(KubeObject, frozen=True):
     """core/v1 Node."""
 
     resource: ClassVar[Resource] = Resource(group="", version="v1", plural="nodes", kind="Node")
@@ -288,19 +288,19 @@ class Node(KubeObject):
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 
-class Namespace(KubeObject):
+class Namespace(KubeObject, frozen=True):
     """core/v1 Namespace."""
 
     resource: ClassVar[Resource] = Resource(group="", version="v1", plural="namespaces", kind="Namespace")
 
 
-class VolumeResources(Object):
+class VolumeResources(Object, frozen=True):
     """Requested and allowed storage."""
 
     requests: dict[str, IntOrString] = {}
 
 
-class PersistentVolumeClaimSpec(Object):
+class PersistentVolumeClaimSpec(Object, frozen=True):
     """core/v1 PersistentVolumeClaimSpec."""
 
     volume_name: str = ""
@@ -309,13 +309,13 @@ class PersistentVolumeClaimSpec(Object):
     resources: VolumeResources | None = None
 
 
-class PersistentVolumeClaimStatus(Object):
+class PersistentVolumeClaimStatus(Object, frozen=True):
     """core/v1 PersistentVolumeClaimStatus."""
 
     phase: str = ""
 
 
-class PersistentVolumeClaim(KubeObject):
+class PersistentVolumeClaim(KubeObject, frozen=True):
     """core/v1 PersistentVolumeClaim."""
 
     resource: ClassVar[Resource] = Resource(
@@ -325,20 +325,20 @@ class PersistentVolumeClaim(KubeObject):
     status: PersistentVolumeClaimStatus = msgspec.field(default_factory=PersistentVolumeClaimStatus)
 
 
-class CSISource(Object):
+class CSISource(Object, frozen=True):
     """A volume of a CSI driver."""
 
     driver: str
     volume_handle: str = ""
 
 
-class VolumeNodeAffinity(Object):
+class VolumeNodeAffinity(Object, frozen=True):
     """Which nodes can reach a volume."""
 
     required: NodeSelector | None = None
 
 
-class PersistentVolumeSpec(Object):
+class PersistentVolumeSpec(Object, frozen=True):
     """core/v1 PersistentVolumeSpec; the kind of a local volume matters, its contents do not."""
 
     csi: CSISource | None = None
@@ -349,7 +349,7 @@ class PersistentVolumeSpec(Object):
     storage_class_name: str = ""
 
 
-class PersistentVolume(KubeObject):
+class PersistentVolume(KubeObject, frozen=True):
     """core/v1 PersistentVolume."""
 
     resource: ClassVar[Resource] = Resource(
@@ -358,7 +358,7 @@ class PersistentVolume(KubeObject):
     spec: PersistentVolumeSpec = msgspec.field(default_factory=PersistentVolumeSpec)
 
 
-class ObjectReference(Object):
+class ObjectReference(Object, frozen=True):
     """core/v1 ObjectReference."""
 
     api_version: str = ""
@@ -368,13 +368,13 @@ class ObjectReference(Object):
     uid: str = ""
 
 
-class EventSource(Object):
+class EventSource(Object, frozen=True):
     """Who reports an event."""
 
     component: str = ""
 
 
-class Event(KubeObject):
+class Event(KubeObject, frozen=True):
     """core/v1 Event."""
 
     resource: ClassVar[Resource] = Resource(

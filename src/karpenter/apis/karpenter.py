@@ -8,7 +8,7 @@ from karpenter.apis.core import IntOrString, Taint
 from karpenter.apis.meta import Condition, KubeObject, Object, Resource
 
 
-class RequirementSpec(Object):
+class RequirementSpec(Object, frozen=True):
     """A node selector requirement with upstream's `minValues`."""
 
     key: str
@@ -17,7 +17,7 @@ class RequirementSpec(Object):
     min_values: int | None = None
 
 
-class NodeClassRef(Object):
+class NodeClassRef(Object, frozen=True):
     """Which node class a NodePool or NodeClaim uses; resolved by group and kind."""
 
     group: str = ""
@@ -25,7 +25,7 @@ class NodeClassRef(Object):
     name: str = ""
 
 
-class Budget(Object):
+class Budget(Object, frozen=True):
     """How many nodes of a pool may be disrupted at once, when, and for which reasons."""
 
     nodes: str = "10%"
@@ -34,7 +34,7 @@ class Budget(Object):
     duration: str | None = None
 
 
-class Disruption(Object):
+class Disruption(Object, frozen=True):
     """spec.disruption of a NodePool."""
 
     consolidate_after: str = "0s"
@@ -42,14 +42,14 @@ class Disruption(Object):
     budgets: list[Budget] = msgspec.field(default_factory=lambda: [Budget()])
 
 
-class NodeClaimTemplateMeta(Object):
+class NodeClaimTemplateMeta(Object, frozen=True):
     """Labels and annotations that a NodePool gives its claims."""
 
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
 
 
-class NodeClaimTemplateSpec(Object):
+class NodeClaimTemplateSpec(Object, frozen=True):
     """spec.template.spec of a NodePool."""
 
     requirements: list[RequirementSpec] = []
@@ -60,14 +60,14 @@ class NodeClaimTemplateSpec(Object):
     termination_grace_period: str | None = None
 
 
-class NodeClaimTemplate(Object):
+class NodeClaimTemplate(Object, frozen=True):
     """spec.template of a NodePool."""
 
     metadata: NodeClaimTemplateMeta = msgspec.field(default_factory=NodeClaimTemplateMeta)
     spec: NodeClaimTemplateSpec = msgspec.field(default_factory=NodeClaimTemplateSpec)
 
 
-class NodePoolSpec(Object):
+class NodePoolSpec(Object, frozen=True):
     """spec of a NodePool."""
 
     template: NodeClaimTemplate = msgspec.field(default_factory=NodeClaimTemplate)
@@ -77,7 +77,7 @@ class NodePoolSpec(Object):
     replicas: int | None = None
 
 
-class NodePoolStatus(Object):
+class NodePoolStatus(Object, frozen=True):
     """status of a NodePool."""
 
     resources: dict[str, IntOrString] = {}
@@ -86,7 +86,7 @@ class NodePoolStatus(Object):
     conditions: list[Condition] = []
 
 
-class NodePool(KubeObject):
+class NodePool(KubeObject, frozen=True):
     """karpenter.sh/v1 NodePool."""
 
     resource: ClassVar[Resource] = Resource(
@@ -101,13 +101,13 @@ class NodePool(KubeObject):
         return self.spec.replicas is not None
 
 
-class ResourceRequests(Object):
+class ResourceRequests(Object, frozen=True):
     """spec.resources of a NodeClaim."""
 
     requests: dict[str, IntOrString] = {}
 
 
-class NodeClaimSpec(Object):
+class NodeClaimSpec(Object, frozen=True):
     """spec of a NodeClaim; immutable."""
 
     requirements: list[RequirementSpec] = []
@@ -119,7 +119,7 @@ class NodeClaimSpec(Object):
     termination_grace_period: str | None = None
 
 
-class NodeClaimStatus(Object):
+class NodeClaimStatus(Object, frozen=True):
     """status of a NodeClaim."""
 
     node_name: str = ""
@@ -131,7 +131,7 @@ class NodeClaimStatus(Object):
     last_pod_event_time: str | None = None
 
 
-class NodeClaim(KubeObject):
+class NodeClaim(KubeObject, frozen=True):
     """karpenter.sh/v1 NodeClaim: one machine, from the wish to its end."""
 
     resource: ClassVar[Resource] = Resource(
@@ -141,7 +141,7 @@ class NodeClaim(KubeObject):
     status: NodeClaimStatus = msgspec.field(default_factory=NodeClaimStatus)
 
 
-class NodeOverlaySpec(Object):
+class NodeOverlaySpec(Object, frozen=True):
     """spec of a NodeOverlay."""
 
     requirements: list[RequirementSpec] = []
@@ -151,13 +151,13 @@ class NodeOverlaySpec(Object):
     weight: int | None = None
 
 
-class NodeOverlayStatus(Object):
+class NodeOverlayStatus(Object, frozen=True):
     """status of a NodeOverlay."""
 
     conditions: list[Condition] = []
 
 
-class NodeOverlay(KubeObject):
+class NodeOverlay(KubeObject, frozen=True):
     """karpenter.sh/v1alpha1 NodeOverlay."""
 
     resource: ClassVar[Resource] = Resource(

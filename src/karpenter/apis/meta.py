@@ -9,7 +9,7 @@ class Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel"
     """The base of every API struct: immutable, untracked by the collector (API objects are trees)."""
 
 
-class OwnerReference(Object):
+class OwnerReference(Object, frozen=True):
     """metav1.OwnerReference."""
 
     api_version: str = ""
@@ -20,7 +20,7 @@ class OwnerReference(Object):
     block_owner_deletion: bool | None = None
 
 
-class ObjectMeta(Object):
+class ObjectMeta(Object, frozen=True):
     """metav1.ObjectMeta, without managed fields."""
 
     name: str = ""
@@ -38,7 +38,7 @@ class ObjectMeta(Object):
     owner_references: list[OwnerReference] = []
 
 
-class Condition(Object):
+class Condition(Object, frozen=True):
     """metav1.Condition; nodes' and pods' conditions decode into it too."""
 
     type: str
@@ -50,7 +50,7 @@ class Condition(Object):
     observed_generation: int = 0
 
 
-class SelectorRequirement(Object):
+class SelectorRequirement(Object, frozen=True):
     """One expression of a label selector (metav1.LabelSelectorRequirement).
 
     A storage class's allowed topologies have no operator and mean `In`.
@@ -61,14 +61,14 @@ class SelectorRequirement(Object):
     values: list[str] | None = None
 
 
-class LabelSelector(Object):
+class LabelSelector(Object, frozen=True):
     """metav1.LabelSelector: all of `match_labels` and all of `match_expressions`."""
 
     match_labels: dict[str, str] = {}
     match_expressions: list[SelectorRequirement] = []
 
 
-class Resource(Object):
+class Resource(Object, frozen=True):
     """Where a kind lives in the API: group, version, plural, and whether it has namespaces."""
 
     group: str
@@ -90,7 +90,7 @@ class Resource(Object):
         return f"{root}{scope}/{self.plural}{tail}" + (f"/{subresource}" if subresource else "")
 
 
-class KubeObject(Object):
+class KubeObject(Object, frozen=True):
     """An object of its own in the API (not a part of another); each kind names its `Resource`."""
 
     api_version: str = ""

@@ -8,7 +8,7 @@ from karpenter.apis.core import IntOrString, PodTemplateSpec
 from karpenter.apis.meta import Condition, KubeObject, LabelSelector, Object, Resource, SelectorRequirement
 
 
-class WorkloadSpec(Object):
+class WorkloadSpec(Object, frozen=True):
     """What Deployments, ReplicaSets, StatefulSets and DaemonSets have in common."""
 
     replicas: int | None = None
@@ -16,7 +16,7 @@ class WorkloadSpec(Object):
     template: PodTemplateSpec = msgspec.field(default_factory=PodTemplateSpec)
 
 
-class WorkloadStatus(Object):
+class WorkloadStatus(Object, frozen=True):
     """Counts that tell whether a rollout is finished."""
 
     replicas: int = 0
@@ -27,14 +27,14 @@ class WorkloadStatus(Object):
     conditions: list[Condition] = []
 
 
-class Workload(KubeObject):
+class Workload(KubeObject, frozen=True):
     """The shape shared by the apps/v1 kinds."""
 
     spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
     status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
 
 
-class Deployment(Workload):
+class Deployment(Workload, frozen=True):
     """apps/v1 Deployment."""
 
     resource: ClassVar[Resource] = Resource(
@@ -42,7 +42,7 @@ class Deployment(Workload):
     )
 
 
-class ReplicaSet(Workload):
+class ReplicaSet(Workload, frozen=True):
     """apps/v1 ReplicaSet."""
 
     resource: ClassVar[Resource] = Resource(
@@ -50,7 +50,7 @@ class ReplicaSet(Workload):
     )
 
 
-class StatefulSet(Workload):
+class StatefulSet(Workload, frozen=True):
     """apps/v1 StatefulSet."""
 
     resource: ClassVar[Resource] = Resource(
@@ -58,7 +58,7 @@ class StatefulSet(Workload):
     )
 
 
-class DaemonSet(Workload):
+class DaemonSet(Workload, frozen=True):
     """apps/v1 DaemonSet."""
 
     resource: ClassVar[Resource] = Resource(
@@ -66,7 +66,7 @@ class DaemonSet(Workload):
     )
 
 
-class PodDisruptionBudgetSpec(Object):
+class PodDisruptionBudgetSpec(Object, frozen=True):
     """policy/v1 PodDisruptionBudgetSpec."""
 
     min_available: IntOrString | None = None
@@ -75,7 +75,7 @@ class PodDisruptionBudgetSpec(Object):
     unhealthy_pod_eviction_policy: str | None = None
 
 
-class PodDisruptionBudgetStatus(Object):
+class PodDisruptionBudgetStatus(Object, frozen=True):
     """policy/v1 PodDisruptionBudgetStatus."""
 
     disruptions_allowed: int = 0
@@ -85,7 +85,7 @@ class PodDisruptionBudgetStatus(Object):
     observed_generation: int = 0
 
 
-class PodDisruptionBudget(KubeObject):
+class PodDisruptionBudget(KubeObject, frozen=True):
     """policy/v1 PodDisruptionBudget."""
 
     resource: ClassVar[Resource] = Resource(
@@ -99,13 +99,13 @@ class PodDisruptionBudget(KubeObject):
     status: PodDisruptionBudgetStatus = msgspec.field(default_factory=PodDisruptionBudgetStatus)
 
 
-class AllowedTopology(Object):
+class AllowedTopology(Object, frozen=True):
     """One alternative of a storage class's allowed topologies."""
 
     match_label_expressions: list[SelectorRequirement] = []
 
 
-class StorageClass(KubeObject):
+class StorageClass(KubeObject, frozen=True):
     """storage.k8s.io/v1 StorageClass."""
 
     resource: ClassVar[Resource] = Resource(
@@ -116,13 +116,13 @@ class StorageClass(KubeObject):
     allowed_topologies: list[AllowedTopology] = []
 
 
-class CSINodeAllocatable(Object):
+class CSINodeAllocatable(Object, frozen=True):
     """How many volumes of a driver a node takes."""
 
     count: int | None = None
 
 
-class CSINodeDriver(Object):
+class CSINodeDriver(Object, frozen=True):
     """A CSI driver on a node."""
 
     name: str
@@ -130,13 +130,13 @@ class CSINodeDriver(Object):
     allocatable: CSINodeAllocatable | None = None
 
 
-class CSINodeSpec(Object):
+class CSINodeSpec(Object, frozen=True):
     """storage.k8s.io/v1 CSINodeSpec."""
 
     drivers: list[CSINodeDriver] = []
 
 
-class CSINode(KubeObject):
+class CSINode(KubeObject, frozen=True):
     """storage.k8s.io/v1 CSINode."""
 
     resource: ClassVar[Resource] = Resource(
@@ -145,13 +145,13 @@ class CSINode(KubeObject):
     spec: CSINodeSpec = msgspec.field(default_factory=CSINodeSpec)
 
 
-class VolumeAttachmentSource(Object):
+class VolumeAttachmentSource(Object, frozen=True):
     """What is attached."""
 
     persistent_volume_name: str | None = None
 
 
-class VolumeAttachmentSpec(Object):
+class VolumeAttachmentSpec(Object, frozen=True):
     """storage.k8s.io/v1 VolumeAttachmentSpec."""
 
     node_name: str = ""
@@ -159,7 +159,7 @@ class VolumeAttachmentSpec(Object):
     source: VolumeAttachmentSource = msgspec.field(default_factory=VolumeAttachmentSource)
 
 
-class VolumeAttachment(KubeObject):
+class VolumeAttachment(KubeObject, frozen=True):
     """storage.k8s.io/v1 VolumeAttachment."""
 
     resource: ClassVar[Resource] = Resource(
@@ -168,7 +168,7 @@ class VolumeAttachment(KubeObject):
     spec: VolumeAttachmentSpec = msgspec.field(default_factory=VolumeAttachmentSpec)
 
 
-class LeaseSpec(Object):
+class LeaseSpec(Object, frozen=True):
     """coordination.k8s.io/v1 LeaseSpec."""
 
     holder_identity: str | None = None
@@ -178,7 +178,7 @@ class LeaseSpec(Object):
     lease_transitions: int | None = None
 
 
-class Lease(KubeObject):
+class Lease(KubeObject, frozen=True):
     """coordination.k8s.io/v1 Lease."""
 
     resource: ClassVar[Resource] = Resource(

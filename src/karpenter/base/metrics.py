@@ -19,7 +19,7 @@ from prometheus_client import (
 )
 from prometheus_client.metrics import MetricWrapperBase
 
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 DURATION_BUCKETS: tuple[float, ...] = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1),

@@ -15,13 +15,13 @@ from karpenter.kube.informer import Cache
 from karpenter.model.instancetype import InstanceType
 
 
-class NodeClassStatus(Object):
+class NodeClassStatus(Object, frozen=True):
     """The part of a node class's status that the core reads."""
 
     conditions: list[Condition] = []
 
 
-class NodeClass(KubeObject):
+class NodeClass(KubeObject, frozen=True):
     """What the core needs of any node class; providers subclass it and name its `resource`."""
 
     status: NodeClassStatus = msgspec.field(default_factory=NodeClassStatus)

@@ -126,9 +126,7 @@ class Client:
             options["preconditions"] = {"uid": uid}
         if grace_period_seconds is not None:
             options["gracePeriodSeconds"] = grace_period_seconds
-        await self._send(
-            "DELETE", resource_of(kind).path(namespace, name), body=msgspec.json.encode(options)
-        )
+        await self._send("DELETE", resource_of(kind).path(namespace, name), body=msgspec.json.encode(options))
 
     async def evict(self, name: str, namespace: str, *, uid: str) -> None:
         """Evict one pod through the Eviction API, which honours PodDisruptionBudgets."""

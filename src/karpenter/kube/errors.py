@@ -28,7 +28,9 @@ class StatusBody(msgspec.Struct, rename="camel"):
 class ApiError(Exception):
     """The API server refused a request."""
 
-    def __init__(self, status: int, reason: str, message: str, retry_after_seconds: float | None = None) -> None:
+    def __init__(
+        self, status: int, reason: str, message: str, retry_after_seconds: float | None = None
+    ) -> None:
         super().__init__(f"{status} {reason}: {message}")
         self.status = status
         self.reason = reason

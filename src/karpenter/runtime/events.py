@@ -1,0 +1,105 @@
+"""Events: what happened, where users look for it (`kubectl describe`), without flooding the API server.
+
+The same thing said again within its time-to-live is dropped; the message is not part of what makes it the
+same, so figures in it may change. Publishing never waits and never fails; when the queue is full, the oldest
+events are dropped and counted.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Literal
+
+import structlog
+
+from karpenter.apis.core import Event, EventSource, ObjectReference
+from karpenter.apis.meta import KubeObject, ObjectMeta
+from karpenter.base.clock import Clock, format_time
+from karpenter.base.randomness import Random
+from karpenter.kube.client import Client, resource_of
+from karpenter.kube.errors import ApiError
+from karpenter.kube.transport import TransportError
+
+log = structlog.get_logger()
+
+_QUEUE_LIMIT = 10_000
+_MEMORY_LIMIT = 50_000
+_MESSAGE_LIMIT = 1024  # what the API server accepts
+
+
+class Recorder:
+    """Publishes events in the background."""
+
+    def __init__(self, client: Client, *, clock: Clock, rng: Random, component: str = "karpenter") -> None:
+        self._client = client
+        self._clock = clock
+        self._rng = rng
+        self._component = component
+        self._queue: deque[Event] = deque(maxlen=_QUEUE_LIMIT)
+        self._wake = asyncio.Event()
+        self._until: dict[str, float] = {}
+        self.dropped = 0
+        """Events lost because the queue was full."""
+
+    def publish(
+        self,
+        obj: KubeObject,
+        type: Literal["Normal", "Warning"],
+        reason: str,
+        message: str,
+        *,
+        dedupe: Sequence[str] = (),
+        dedupe_seconds: float = 120.0,
+    ) -> None:
+        """Say `message` about `obj`, unless the same was said within `dedupe_seconds`.
+
+        `dedupe` names what makes it the same (with the reason); empty: the object itself.
+        """
+        now = self._clock.now()
+        key = f"{reason.lower()}-{'-'.join(dedupe or (obj.metadata.uid or obj.key,))}"
+        if self._until.get(key, 0.0) > now:
+            return
+        if len(self._until) >= _MEMORY_LIMIT:
+            self._until = {known: until for known, until in self._until.items() if until > now}
+        self._until[key] = now + dedupe_seconds
+        if len(self._queue) == _QUEUE_LIMIT:
+            self.dropped += 1
+        self._queue.append(self._event(obj, type, reason, message, now))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Write what was published until cancelled; an event that is refused is logged and left."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._queue:
+                event = self._queue.popleft()
+                try:
+                    await self._client.create(event)
+                except (ApiError, TransportError) as error:
+                    log.debug("event was not written", reason=event.reason, error=str(error))
+
+    def _event(
+        self, obj: KubeObject, type: Literal["Normal", "Warning"], reason: str, message: str, now: float
+    ) -> Event:
+        resource = resource_of(obj.__class__)
+        stamp = format_time(now)
+        return Event(
+            metadata=ObjectMeta(
+                name=f"{obj.name}.{self._rng.getrandbits(64):016x}", namespace=obj.namespace or "default"
+            ),
+            involved_object=ObjectReference(
+                api_version=resource.api_version,
+                kind=resource.kind,
+                name=obj.name,
+                namespace=obj.namespace,
+                uid=obj.metadata.uid,
+            ),
+            reason=reason,
+            message=message if len(message) <= _MESSAGE_LIMIT else message[: _MESSAGE_LIMIT - 3] + "...",
+            type=type,
+            first_timestamp=stamp,
+            last_timestamp=stamp,
+            source=EventSource(component=self._component),
+            reporting_component=self._component,
+        )
