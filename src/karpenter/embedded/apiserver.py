@@ -101,6 +101,25 @@ class ApiServer:
         finally:
             await stream.aclose()
 
+    def follow_log(self, target: Target, query: Mapping[str, str]) -> AsyncGenerator[str, None]:
+        """Yield the lines of a container and each new one, until its pod is gone.
+
+        Raises:
+            StatusError: when there is no such pod or container.
+        """
+        request = Request("GET", "", query)
+        kind = self.registry.by_group_resource("pods")
+        container = self._subresources.log_container(kind, target, query.get("container", ""))
+        since = request.number("sinceSeconds")
+        return self.logs.follow(
+            target.namespace,
+            target.name,
+            container,
+            tail=request.number("tailLines"),
+            since=None if since is None else self.store.clock.now() - since,
+            timestamps=request.flag("timestamps"),
+        )
+
     def close(self) -> None:
         """End all watches, so that doors can shut."""
         self.signals.close()

@@ -70,8 +70,8 @@ class PodLogs:
         """Yield what `read` would return and then each new line, until the pod is closed."""
         log = self._containers.setdefault((namespace, pod, container), _Container())
         seen = log.total
-        for line in self.read(namespace, pod, container, tail=tail, since=since, timestamps=timestamps):
-            yield line
+        for text in self.read(namespace, pod, container, tail=tail, since=since, timestamps=timestamps):
+            yield text
         while True:
             fresh = min(log.total - seen, len(log.lines))
             seen = log.total
