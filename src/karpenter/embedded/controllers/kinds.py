@@ -179,6 +179,13 @@ class JobSpec(Object):
     template: msgspec.Raw = EMPTY
 
 
+class UncountedPods(Object):
+    """Finished pods (uids) that are in the counts but still carry the tracking finalizer."""
+
+    succeeded: list[str] = []
+    failed: list[str] = []
+
+
 class JobStatus(Object):
     """batch/v1 JobStatus."""
 
@@ -187,6 +194,7 @@ class JobStatus(Object):
     succeeded: int = 0
     failed: int = 0
     completed_indexes: str = ""
+    uncounted: UncountedPods = msgspec.field(default_factory=UncountedPods, name="uncountedTerminatedPods")
     start_time: str | None = None
     completion_time: str | None = None
     conditions: list[Condition] = []
@@ -224,6 +232,7 @@ class CronJobSpec(Object):
 class CronJobStatus(Object):
     """batch/v1 CronJobStatus."""
 
+    active: list[dict[str, Any]] = []
     last_schedule_time: str | None = None
     last_successful_time: str | None = None
 
