@@ -2,32 +2,71 @@
 
 from collections.abc import Sequence
 
+import highspy
 import numpy as np
 
-from karpenter.scheduling.catalogue import Amounts
+from karpenter.scheduling.catalogue import Amounts, Prices
 from karpenter.scheduling.space import PoolSpace
+
+_SLACK = 1e-9
 
 
 def lower_bound(spaces: Sequence[PoolSpace], demand: Amounts, free: Amounts) -> float:
     """Return the USD per hour that `demand`, less all that is `free` on existing nodes, costs at least.
 
-    For each resource: the cheapest price of one unit of it, over every type that any pool can buy, times what
-    is needed of it. Any placement buys at least that much of each resource, so the largest of these holds.
+    Give every resource a price per unit, such that no type that any pool can buy has resources worth more than
+    it costs. Then whatever is bought costs at least what the resources in need are worth. The best such prices
+    are a linear program with one variable per resource; any prices give a valid bound, so its answer is scaled
+    down to where rounding cannot hurt.
     """
-    bound = 0.0
-    needed = np.maximum(demand - np.maximum(free, 0), 0)
-    cheapest = np.full(len(demand), np.inf)
+    needed = np.maximum(demand - np.maximum(free, 0), 0).astype(np.float64)
+    columns = np.flatnonzero(needed)
+    rooms, prices = _purchasable(spaces)
+    if not len(columns) or not len(prices):
+        return 0.0
+    rooms = rooms[:, columns]
+    scale = np.maximum(rooms.max(axis=0), 1.0)
+    worth = _unit_prices(rooms / scale, prices, needed[columns] / scale)
+    # Each column counts only as far as some type has it: what nobody sells cannot be part of a plan.
+    worth = np.where(rooms.max(axis=0) > 0, np.maximum(worth, 0.0), 0.0)
+    worst = ((rooms / scale) @ worth / prices).max() if len(prices) else 1.0
+    return float((needed[columns] / scale) @ worth / max(worst, 1.0) * (1 - _SLACK))
+
+
+def _purchasable(spaces: Sequence[PoolSpace]) -> tuple[Amounts, Prices]:
+    """Return room and price of every type that any pool can buy and that is not beaten in both by another."""
+    rooms: list[Amounts] = []
+    prices: list[Prices] = []
     for space in spaces:
-        prices = space.evaluate(space.requirements).price
-        usable = space.usable & np.isfinite(prices)
-        if not usable.any():
-            continue
-        with np.errstate(divide="ignore", invalid="ignore"):
-            per_unit = np.where(
-                space.room[usable] > 0, prices[usable, None] / space.room[usable], np.inf
-            ).min(axis=0)
-        cheapest = np.minimum(cheapest, per_unit)
-    for amount, price in zip(needed.tolist(), cheapest.tolist(), strict=True):
-        if amount and np.isfinite(price):
-            bound = max(bound, amount * price)
-    return bound
+        offered = space.evaluate(space.requirements).price
+        usable = space.usable & np.isfinite(offered) & (offered > 0)
+        rooms.append(space.room[usable])
+        prices.append(offered[usable])
+        if (space.usable & (offered == 0)).any():
+            return np.zeros((0, space.room.shape[1]), dtype=np.int64), np.zeros(0)
+    if not rooms:
+        return np.zeros((0, 0), dtype=np.int64), np.zeros(0)
+    return np.concatenate(rooms), np.concatenate(prices)
+
+
+def _unit_prices(rooms: Prices, prices: Prices, needed: Prices) -> Prices:
+    """Return the unit prices that make `needed` worth most while no row of `rooms` is worth more than its price."""
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("threads", 1)
+    count, rows = len(needed), len(prices)
+    program = highspy.HighsLp()
+    program.num_col_, program.num_row_ = count, rows
+    program.sense_ = highspy.ObjSense.kMaximize
+    program.col_cost_ = needed
+    program.col_lower_, program.col_upper_ = np.zeros(count), np.full(count, highspy.kHighsInf)
+    program.row_lower_, program.row_upper_ = np.full(rows, -highspy.kHighsInf), prices
+    program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    program.a_matrix_.start_ = np.arange(rows + 1, dtype=np.int32) * count
+    program.a_matrix_.index_ = np.tile(np.arange(count, dtype=np.int32), rows)
+    program.a_matrix_.value_ = rooms.ravel()
+    solver.passModel(program)
+    solver.run()
+    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        return np.zeros(count)
+    return np.array(solver.getSolution().col_value)
