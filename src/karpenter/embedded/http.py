@@ -1,6 +1,8 @@
-"""The door for kubectl: the API server on a loopback socket, behind a bearer token.
+"""The door for kubectl: the API server on a loopback socket, behind a token.
 
-Plain HTTP on 127.0.0.1 only; whoever reads the kubeconfig (mode 0600) may do everything.
+Plain HTTP on 127.0.0.1 only; whoever reads the kubeconfig (mode 0600) may do everything. The token is taken
+as a bearer token and as the first segment of the path: kubectl sends no credentials over plain HTTP, but it
+keeps the path of the server's URL, so its kubeconfig carries the token there.
 """
 
 import asyncio
@@ -79,18 +81,25 @@ class HttpDoor:
         await self.close()
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
-        given = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
-        if not hmac.compare_digest(given.encode(), self._token.encode()):
+        path = self._authorized_path(request)
+        if path is None:
             return _answer(StatusError(401, "Unauthorized", "Unauthorized").response())
         query = dict(request.query)
         headers = {name.lower(): value for name, value in request.headers.items()}
-        path = request.path
         if request.method == "GET" and self._server.is_watch(path, query):
             return await _stream_watch(request, self._server.watch(path, query, headers))
         if request.method == "GET" and path.endswith("/log") and query.get("follow") == "true":
             return await self._follow_log(request, path, query)
         body = await request.read()
         return _answer(self._server.handle(request.method, path, query, headers, body))
+
+    def _authorized_path(self, request: web.Request) -> str | None:
+        """Return the path without its token, None when there is no token, or a wrong one."""
+        given = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
+        first, _, rest = request.path[1:].partition("/")
+        if hmac.compare_digest(first.encode(), self._token.encode()):
+            return f"/{rest}"
+        return request.path if hmac.compare_digest(given.encode(), self._token.encode()) else None
 
     async def _follow_log(
         self, request: web.Request, path: str, query: Mapping[str, str]
@@ -130,7 +139,7 @@ def write_kubeconfig(path: Path, *, url: str, token: str, name: str = "karpenter
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": name, "cluster": {"server": url}}],
+        "clusters": [{"name": name, "cluster": {"server": f"{url}/{token}"}}],
         "users": [{"name": name, "user": {"token": token}}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
         "current-context": name,
