@@ -52,18 +52,18 @@ class ConditionSet(msgspec.Struct, frozen=True, kw_only=True):
         del now  # a first condition dates from the object's creation
         result = list(conditions)
         present = {condition.type for condition in result}
-        for type in (*self.dependents, self.root):
-            if type not in present:
-                result.append(
-                    Condition(
-                        type=type,
-                        status="Unknown",
-                        reason=AWAITING,
-                        message=_AWAITING_MESSAGE,
-                        last_transition_time=format_time(created),
-                        observed_generation=generation,
-                    )
-                )
+        result.extend(
+            Condition(
+                type=type,
+                status="Unknown",
+                reason=AWAITING,
+                message=_AWAITING_MESSAGE,
+                last_transition_time=format_time(created),
+                observed_generation=generation,
+            )
+            for type in (*self.dependents, self.root)
+            if type not in present
+        )
         return self._ordered(result)
 
     def set(

@@ -92,9 +92,11 @@ def parse_cron(text: str) -> Cron:
     fields = _MACROS.get(text.strip(), text).split()
     if len(fields) != 5:
         raise ValueError(f"schedule {text!r}: want a macro such as @daily, or 5 fields (found {len(fields)})")
-    bits = [_field(text, field, *spec) for field, spec in zip(fields, _FIELDS, strict=True)]
+    minute, hour, day, month, weekday = (
+        _field(text, field, *spec) for field, spec in zip(fields, _FIELDS, strict=True)
+    )
     any_day = fields[2][0] in "*?" or fields[4][0] in "*?"
-    return Cron(*bits, any_day)
+    return Cron(minute, hour, day, month, weekday, any_day)
 
 
 def _field(schedule: str, field: str, name: str, low: int, high: int, names: dict[str, int]) -> int:

@@ -1,4 +1,4 @@
-"""Selectors as query parameters write them: `app in (a,b),!debug` and `spec.nodeName=n1,status.phase!=Failed`."""
+"""Selectors as queries write them: `app in (a,b),!debug` and `spec.nodeName=n1,status.phase!=Failed`."""
 
 import re
 from collections.abc import Mapping

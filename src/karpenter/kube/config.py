@@ -1,0 +1,285 @@
+"""How to reach an API server and prove who we are: kubeconfig files, exec plugins, service accounts.
+
+The environment is handed in. Files are read when they are needed, tokens again when they may have changed;
+nothing secret is put into messages.
+"""
+
+import asyncio
+import base64
+import binascii
+import json
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from karpenter.base.clock import Clock
+from karpenter.base.timestamps import parse_time
+
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_TOKEN_FILE_SECONDS = 60.0  # projected tokens are rotated; client-go reads them again once a minute
+_EXEC_MARGIN_SECONDS = 60.0
+_EXEC_TIMEOUT_SECONDS = 60.0
+
+
+class ConfigError(Exception):
+    """The kubeconfig cannot be used; the message names file, field and fix."""
+
+
+class ExecPlugin(msgspec.Struct, frozen=True, kw_only=True):
+    """A command that prints credentials (client.authentication.k8s.io)."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    api_version: str = "client.authentication.k8s.io/v1"
+
+
+class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the server is, whom we trust, and how we authenticate."""
+
+    server: str
+    ca_data: bytes | None = None
+    """PEM; None: the system's authorities."""
+    tls_server_name: str | None = None
+    client_cert: bytes | None = None
+    client_key: bytes | None = None
+    token: str | None = None
+    token_file: Path | None = None
+    exec_plugin: ExecPlugin | None = None
+    namespace: str = "default"
+    base_dir: Path = Path()
+
+
+def load_config(
+    kubeconfig: str | None, *, environ: Mapping[str, str], context: str | None = None
+) -> ClientConfig:
+    """Return what `kubeconfig` says, else $KUBECONFIG, else the service account, else ~/.kube/config.
+
+    Raises:
+        ConfigError: when there is none, or it cannot be used.
+    """
+    if kubeconfig:
+        return _from_files([Path(kubeconfig)], context)
+    paths = [Path(path) for path in environ.get("KUBECONFIG", "").split(":") if path]
+    if paths:
+        return _from_files(paths, context)
+    if environ.get("KUBERNETES_SERVICE_HOST"):
+        return in_cluster(environ)
+    home = Path(environ.get("HOME", "/")) / ".kube" / "config"
+    if home.exists():
+        return _from_files([home], context)
+    raise ConfigError("no kubeconfig: give --kubeconfig, set KUBECONFIG, or run in a cluster")
+
+
+def in_cluster(environ: Mapping[str, str], folder: Path = _SERVICE_ACCOUNT) -> ClientConfig:
+    """Return the configuration of a pod's service account.
+
+    Raises:
+        ConfigError: when the account's files are missing.
+    """
+    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
+    try:
+        authority = (folder / "ca.crt").read_bytes()
+        namespace = (folder / "namespace").read_text("utf-8").strip()
+    except OSError as error:
+        raise ConfigError(f"service account: {error}; is automountServiceAccountToken off?") from error
+    shown = f"[{host}]" if ":" in host else host
+    return ClientConfig(
+        server=f"https://{shown}:{port}",
+        ca_data=authority,
+        token_file=folder / "token",
+        namespace=namespace,
+    )
+
+
+def _from_files(paths: list[Path], context: str | None) -> ClientConfig:
+    """Merge the files as kubectl does (the first to name a thing wins) and resolve one context."""
+    merged: dict[str, dict[str, tuple[dict[str, Any], Path]]] = {"clusters": {}, "users": {}, "contexts": {}}
+    current = context or ""
+    found = False
+    for path in paths:
+        document = _read(path)
+        if document is None:
+            continue
+        found = True
+        current = current or str(document.get("current-context") or "")
+        for section, entries in merged.items():
+            for entry in document.get(section) or []:
+                body = entry.get(section.removesuffix("s")) or {}
+                entries.setdefault(str(entry.get("name")), (body, path.parent))
+    shown = ":".join(map(str, paths))
+    if not found:
+        raise ConfigError(f"{shown}: no such file")
+    if current not in merged["contexts"]:
+        known = ", ".join(sorted(merged["contexts"])) or "none"
+        raise ConfigError(f"{shown}: current-context {current!r} is not among the contexts ({known})")
+    chosen, _ = merged["contexts"][current]
+    cluster_name, user_name = str(chosen.get("cluster")), str(chosen.get("user"))
+    if cluster_name not in merged["clusters"]:
+        raise ConfigError(f"{shown}: context {current!r} names cluster {cluster_name!r}, which is not there")
+    cluster, cluster_dir = merged["clusters"][cluster_name]
+    user, user_dir = merged["users"].get(user_name, ({}, Path()))
+    return _resolve(shown, chosen, cluster, cluster_dir, user, user_dir)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        document = yaml.load(path.read_text("utf-8"), Loader=yaml.CSafeLoader)
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: cannot be read as YAML: {error}") from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}: is not a kubeconfig (want a mapping with clusters, users, contexts)")
+    return document
+
+
+def _resolve(
+    shown: str,
+    context: dict[str, Any],
+    cluster: dict[str, Any],
+    cluster_dir: Path,
+    user: dict[str, Any],
+    user_dir: Path,
+) -> ClientConfig:
+    server = str(cluster.get("server") or "")
+    if not server.startswith(("https://", "http://")):
+        raise ConfigError(f"{shown}: cluster server is {server!r}: want https://host:port")
+    if cluster.get("insecure-skip-tls-verify"):
+        raise ConfigError(
+            f"{shown}: insecure-skip-tls-verify is not supported: give certificate-authority instead"
+        )
+    plugin = user.get("exec")
+    token_file = user.get("tokenFile")
+    return ClientConfig(
+        server=server.rstrip("/"),
+        ca_data=_data(shown, cluster, "certificate-authority", cluster_dir),
+        tls_server_name=cluster.get("tls-server-name"),
+        client_cert=_data(shown, user, "client-certificate", user_dir),
+        client_key=_data(shown, user, "client-key", user_dir),
+        token=user.get("token"),
+        token_file=user_dir / token_file if token_file else None,
+        exec_plugin=_plugin(shown, plugin) if plugin else None,
+        namespace=str(context.get("namespace") or "default"),
+        base_dir=user_dir,
+    )
+
+
+def _data(shown: str, body: dict[str, Any], field: str, folder: Path) -> bytes | None:
+    """Return `FIELD-data` (base64), or the contents of the file `FIELD`, or None."""
+    if body.get(f"{field}-data"):
+        try:
+            return base64.b64decode(body[f"{field}-data"], validate=True)
+        except (binascii.Error, TypeError) as error:
+            raise ConfigError(f"{shown}: {field}-data is not base64") from error
+    if body.get(field):
+        try:
+            return (folder / str(body[field])).read_bytes()
+        except OSError as error:
+            raise ConfigError(f"{shown}: {field}: {error}") from error
+    return None
+
+
+def _plugin(shown: str, plugin: dict[str, Any]) -> ExecPlugin:
+    command = plugin.get("command")
+    if not command:
+        raise ConfigError(f"{shown}: user exec has no command")
+    return ExecPlugin(
+        command=str(command),
+        args=tuple(map(str, plugin.get("args") or ())),
+        env=tuple((str(e["name"]), str(e["value"])) for e in plugin.get("env") or ()),
+        api_version=str(plugin.get("apiVersion") or "client.authentication.k8s.io/v1"),
+    )
+
+
+class Credentials:
+    """Bearer tokens, fetched when they are needed and again when they may have run out."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        clock: Clock,
+        run: "Callable[[ExecPlugin], Awaitable[bytes]] | None" = None,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._run = run or run_plugin
+        self._token = config.token
+        self._valid_until = float("inf") if config.token else 0.0
+        self._lock = asyncio.Lock()
+        self.client_cert = config.client_cert
+        self.client_key = config.client_key
+        self.version = 0
+        """Rises when the client certificate changes, so that connections are made anew."""
+
+    async def token(self) -> str | None:
+        """Return the bearer token to send, if there is one.
+
+        Raises:
+            ConfigError: when a token file or plugin fails.
+        """
+        if self._clock.now() < self._valid_until:
+            return self._token
+        async with self._lock:
+            if self._clock.now() >= self._valid_until:
+                await self._refresh()
+        return self._token
+
+    def invalidate(self) -> None:
+        """Fetch anew next time: the server refused the token."""
+        if self._config.token is None:
+            self._valid_until = 0.0
+
+    async def _refresh(self) -> None:
+        if self._config.token_file is not None:
+            try:
+                self._token = self._config.token_file.read_text("utf-8").strip()
+            except OSError as error:
+                raise ConfigError(f"tokenFile: {error}") from error
+            self._valid_until = self._clock.now() + _TOKEN_FILE_SECONDS
+        elif self._config.exec_plugin is not None:
+            self._take(self._config.exec_plugin, await self._run(self._config.exec_plugin))
+        else:
+            self._valid_until = float("inf")
+
+    def _take(self, plugin: ExecPlugin, output: bytes) -> None:
+        try:
+            status = json.loads(output)["status"]
+            expiry = status.get("expirationTimestamp")
+            until = parse_time(expiry) - _EXEC_MARGIN_SECONDS if expiry else float("inf")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"exec plugin {plugin.command}: did not print an ExecCredential") from error
+        self._token = status.get("token")
+        certificate = status.get("clientCertificateData")
+        if certificate:
+            self.client_cert, self.client_key = certificate.encode(), status["clientKeyData"].encode()
+            self.version += 1
+        self._valid_until = until
+
+
+async def run_plugin(plugin: ExecPlugin) -> bytes:
+    """Run an exec plugin and return what it prints.
+
+    Raises:
+        ConfigError: when it cannot be started, fails, or takes longer than a minute.
+    """
+    info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
+    environment = {**os.environ, **dict(plugin.env), "KUBERNETES_EXEC_INFO": json.dumps(info)}
+    try:
+        process = await asyncio.create_subprocess_exec(
+            plugin.command, *plugin.args, env=environment, stdout=asyncio.subprocess.PIPE
+        )
+        async with asyncio.timeout(_EXEC_TIMEOUT_SECONDS):
+            output, _ = await process.communicate()
+    except OSError as error:
+        raise ConfigError(f"exec plugin {plugin.command}: {error}; is it installed and on PATH?") from error
+    except TimeoutError as error:
+        process.kill()
+        raise ConfigError(f"exec plugin {plugin.command}: gave no answer within a minute") from error
+    if process.returncode:
+        raise ConfigError(f"exec plugin {plugin.command}: ended with code {process.returncode}")
+    return output
