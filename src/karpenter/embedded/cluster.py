@@ -30,8 +30,9 @@ from karpenter.embedded.controllers.stages import KubeletLatencies
 from karpenter.embedded.controllers.statefulset import StatefulSetController
 from karpenter.embedded.controllers.volumes import VolumeController
 from karpenter.embedded.inprocess import InProcessTransport
+from karpenter.embedded.kinds import KindRegistry
 from karpenter.embedded.logs import PodLogs
-from karpenter.embedded.persistence import open_store
+from karpenter.embedded.persistence import StateFile
 from karpenter.embedded.scheduler.scheduler import Scheduler
 from karpenter.embedded.store import Store
 from karpenter.kube.client import Client
@@ -64,12 +65,15 @@ class EmbeddedCluster:
         self.clock = clock
         self.metrics = metrics or Metrics()
         self.logs = PodLogs(clock)
-        self._derive = rng.getrandbits(64)
-        store_rng = self._rng("store")
-        if state_file is None:
-            store = Store(clock, store_rng, crds=crds)
-        else:
-            store = open_store(state_file, clock, store_rng, crds=crds)
+        self._seed = str(rng.getrandbits(64))
+        self._state_file = StateFile(state_file) if state_file is not None else None
+        store = Store(clock, seeded(self._seed), crds=crds)
+        if self._state_file is not None:
+            self._state_file.load(store, KindRegistry())
+            store.journal = self._state_file.record
+            # A resumed cluster must not draw the uids and names again that it has given out already.
+            self._seed = f"{self._seed}/{store.revision}"
+        store.rng = self._rng("store")
         self.server = ApiServer(store, logs=self.logs)
         self.client = Client(self.transport(), field_manager="kube-controller-manager")
         self.ready = asyncio.Event()
@@ -79,6 +83,12 @@ class EmbeddedCluster:
     def transport(self) -> InProcessTransport:
         """Return a new connection to the API server that uses no socket."""
         return InProcessTransport(self.server)
+
+    def close(self) -> None:
+        """End all watches and close the state file; the cluster must not be running any more."""
+        self.server.close()
+        if self._state_file is not None:
+            self._state_file.close()
 
     async def run(self) -> None:
         """Run the cluster until cancelled."""
@@ -127,4 +137,4 @@ class EmbeddedCluster:
 
     def _rng(self, part: str) -> Random:
         # One generator per part: what one draws must not shift what another gets.
-        return seeded(f"{self._derive}/{part}")
+        return seeded(f"{self._seed}/{part}")
