@@ -3,16 +3,16 @@
     python benchmarks/solve.py [--catalogue FILE] [--pods 5000] [--reference PROGRAM]
 
 Prints one row per workload: seconds to compile the catalogue, seconds to solve, nodes, $/h, the bound and the
-gap. `--catalogue` is a JSON list of EC2 types (as this project's data files have them, may be gzipped); without
-it a catalogue of the same shape is made up. `--reference` is a program that reads a scenario file as its last
-argument and prints JSON with `newNodesCostPerHour`, `newNodes` and `timing`; its figures are shown beside ours.
+gap, refused pods, violations found by the checker. `--catalogue` is a JSON list of EC2 types, maybe gzipped;
+without it a catalogue of the same shape is made up. `--reference` is a program that reads a scenario file as
+its last argument and prints JSON with `newNodesCostPerHour`, `newNodeCountPerRun` and `timing`; its figures
+are shown beside ours.
 """
 
 import argparse
 import gzip
 import json
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from time import perf_counter
@@ -47,11 +47,20 @@ def ec2_types(path: Path, spot: bool) -> list[InstanceType]:
         price = region and region["onDemandUSDPerHour"]
         if not price or entry["bareMetal"] or entry["burstable"] or entry["name"][0] not in "cmr":
             continue
-        extra = {"nvidia.com/gpu": str(sum(g.get("count", 0) for g in entry["gpus"]))} if entry["gpus"] else {}
+        extra = (
+            {"nvidia.com/gpu": str(sum(g.get("count", 0) for g in entry["gpus"]))} if entry["gpus"] else {}
+        )
         found.append(
             a_type(
-                entry["name"], entry["vcpu"], entry["memoryMiB"], price, region["zones"], entry["arch"][0].replace("x86_64", "amd64"),
-                region["spotSavingsPercent"] if spot else 0, extra, entry["eniMaxPods"] or 110,
+                entry["name"],
+                entry["vcpu"],
+                entry["memoryMiB"],
+                price,
+                region["zones"],
+                entry["arch"][0].replace("x86_64", "amd64"),
+                region["spotSavingsPercent"] if spot else 0,
+                extra,
+                entry["eniMaxPods"] or 110,
             )
         )
     return found
@@ -66,9 +75,13 @@ def made_up_types(spot: bool) -> list[InstanceType]:
                 for disk, extra_price in (("", 1.0), ("d", 1.13), ("n", 1.25), ("b", 1.2)):
                     for cores in (2, 4, 8, 16, 32, 48, 64, 96, 192):
                         name = f"{letter}{generation}{variant}{disk}.{cores}x"
-                        price = round(cores * core_price * factor * extra_price * (1 + (generation - 5) * 0.03), 5)
+                        price = round(
+                            cores * core_price * factor * extra_price * (1 + (generation - 5) * 0.03), 5
+                        )
                         savings = (hash_of(name) % 50 + 20) if spot else 0
-                        found.append(a_type(name, cores, cores * ratio * 1024, price, ZONES, arch, savings, {}, 234))
+                        found.append(
+                            a_type(name, cores, cores * ratio * 1024, price, ZONES, arch, savings, {}, 234)
+                        )
     return found
 
 
@@ -81,31 +94,58 @@ def hash_of(text: str) -> int:
 
 
 def a_type(
-    name: str, cores: int, mib: int, price: float, zones: Any, arch: str, savings: int, extra: dict[str, str], pods: int
+    name: str,
+    cores: int,
+    mib: int,
+    price: float,
+    zones: Any,
+    arch: str,
+    savings: int,
+    extra: dict[str, str],
+    pods: int,
 ) -> InstanceType:
     """Return one EC2 type; a zone's spot price differs from the next by a few per cent."""
     offerings = [an_offering(z, labels.CAPACITY_ON_DEMAND, price) for z in zones]
     if savings:
         offerings += [
-            an_offering(z, labels.CAPACITY_SPOT, round(price * (1 - savings / 100) * (1 + hash_of(name + z) % 9 / 100), 6))
+            an_offering(
+                z,
+                labels.CAPACITY_SPOT,
+                round(price * (1 - savings / 100) * (1 + hash_of(name + z) % 9 / 100), 6),
+            )
             for z in zones
         ]
     return an_instance_type(
-        name, cpu=str(cores), memory=f"{mib}Mi", pods=str(pods), offerings=offerings, arch=arch, extra=extra,
+        name,
+        cpu=str(cores),
+        memory=f"{mib}Mi",
+        pods=str(pods),
+        offerings=offerings,
+        arch=arch,
+        extra=extra,
         overhead={"cpu": f"{60 + 5 * cores}m", "memory": f"{int(mib * 0.075) + 355 + 11 * min(pods, 110)}Mi"},
     )
 
 
 def deployments(rng: Random, count: int, pods: int, constrained: bool = False) -> list[Pod]:
-    """Return `pods` pods of `count` deployments; with `constrained`, a third is tied to a zone, arch or capacity type."""
+    """Return `pods` pods of `count` deployments; with `constrained`, a third has a node selector."""
     made: list[Pod] = []
     for i in range(count):
         selector: dict[str, str] = {}
         if constrained and i % 3 == 0:
             selector = rng.choice(
-                [{labels.ZONE: rng.choice(ZONES)}, {labels.ARCH: "amd64"}, {labels.CAPACITY_TYPE: "on-demand"}]
+                [
+                    {labels.ZONE: rng.choice(ZONES)},
+                    {labels.ARCH: "amd64"},
+                    {labels.CAPACITY_TYPE: "on-demand"},
+                ]
             )
-        first = a_pod(f"d{i:03d}", cpu=f"{rng.choice(CPUS)}m", memory=f"{rng.choice(MEMORIES)}Mi", node_selector=selector)
+        first = a_pod(
+            f"d{i:03d}",
+            cpu=f"{rng.choice(CPUS)}m",
+            memory=f"{rng.choice(MEMORIES)}Mi",
+            node_selector=selector,
+        )
         made += copies(first, pods // count)
     return made
 
@@ -117,14 +157,17 @@ def copies(first: Pod, count: int) -> list[Pod]:
     for i in range(count):
         pod = msgspec.json.decode(text, type=Pod)
         name = f"{first.name}-{i:05d}"
-        made.append(msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, name=name, uid=name)))
+        made.append(
+            msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, name=name, uid=name))
+        )
     return made
 
 
 def distinct(rng: Random, pods: int) -> list[Pod]:
     """Return `pods` pods of which hardly two are alike."""
     return [
-        a_pod(f"p{i:05d}", cpu=f"{rng.randint(50, 4000)}m", memory=f"{rng.randint(64, 8192)}Mi") for i in range(pods)
+        a_pod(f"p{i:05d}", cpu=f"{rng.randint(50, 4000)}m", memory=f"{rng.randint(64, 8192)}Mi")
+        for i in range(pods)
     ]
 
 
@@ -140,7 +183,8 @@ def measure(name: str, problem: Problem, compile_seconds: float, reference: str 
     gap = f"{100 * (plan.cost / bound - 1):6.1f} %" if bound else "     -"
     row = (
         f"{name:24s} {len(problem.pods):6d} {len(problem.pools[0].instance_types):6d} {compile_seconds:8.3f} "
-        f"{best:8.3f} {len(plan.claims):6d} {plan.cost:10.3f} {bound:10.3f} {gap} {len(plan.unschedulable):5d} {len(errors):4d}"
+        f"{best:8.3f} {len(plan.claims):6d} {plan.cost:10.3f} {bound:10.3f} {gap} "
+        f"{len(plan.unschedulable):5d} {len(errors):4d}"
     )
     if reference:
         row += "  " + refer(reference, problem)
@@ -159,10 +203,19 @@ def refer(program: str, problem: Problem) -> str:
                 "capacity": format_resources(t.capacity),
                 "overhead": {"kubeReserved": format_resources(t.overhead)},
                 "requirements": [
-                    {"key": labels.ARCH, "operator": "In", "values": [t.requirements.single_value(labels.ARCH)]}
+                    {
+                        "key": labels.ARCH,
+                        "operator": "In",
+                        "values": [t.requirements.single_value(labels.ARCH)],
+                    }
                 ],
                 "offerings": [
-                    {"zone": o.zone, "capacityType": o.capacity_type, "price": o.price, "available": o.available}
+                    {
+                        "zone": o.zone,
+                        "capacityType": o.capacity_type,
+                        "price": o.price,
+                        "available": o.available,
+                    }
                     for o in t.offerings
                 ],
             }
@@ -175,24 +228,30 @@ def refer(program: str, problem: Problem) -> str:
         json.dump(scenario, file)
         file.flush()
         done = subprocess.run(
-            [program, "schedule", "-summary", "-max-its", "1", file.name], capture_output=True, text=True, check=False
+            [program, "schedule", "-summary", "-max-its", "1", file.name],
+            capture_output=True,
+            text=True,
+            check=False,
         )
     if done.returncode:
         return f"reference failed: {done.stderr.strip()[:100]}"
     result = json.loads(done.stdout)
     seconds = json.dumps(result.get("timing", {}))
-    return f"reference: {result.get('newNodeCountPerRun')} nodes, {result.get('newNodesCostPerHour'):.3f} $/h, {seconds[:120]}"
+    nodes, cost = result.get("newNodeCountPerRun"), result.get("newNodesCostPerHour")
+    return f"reference: {nodes} nodes, {cost:.3f} $/h, {seconds[:120]}"
 
 
 def main() -> None:
     """Parse arguments, print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--catalogue", type=Path)
     parser.add_argument("--pods", type=int, default=5000)
     parser.add_argument("--reference")
     parser.add_argument("--only", default="", help="run workloads whose name contains this")
     arguments = parser.parse_args()
-    print("workload                   pods  types  compile    solve  nodes        $/h      bound      gap unsch  bad")
+    print(f"{'workload':26s} pods  types  compile    solve  nodes        $/h      bound      gap unsch  bad")
     for spot in (False, True):
         types = ec2_types(arguments.catalogue, spot) if arguments.catalogue else made_up_types(spot)
         start = perf_counter()
@@ -212,4 +271,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

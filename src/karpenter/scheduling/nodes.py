@@ -26,7 +26,7 @@ class NodeTable:
         rows = [axis.vector(n.allocatable) - axis.vector(n.requested) for n in self.nodes]
         self.free: Amounts = np.array(rows, dtype=np.int64).reshape(len(rows), len(axis.names))
         self._subtract_daemons(axis, daemons)
-        self._open: Mask = (self.free >= 0).all(axis=1)
+        self._open: Mask = np.all(self.free >= 0, axis=1)
         self._ports: dict[int, set[Port]] = {}
         signatures: dict[tuple[object, ...], int] = {}
         codes = [signatures.setdefault(_signature(n, self._keys), len(signatures)) for n in self.nodes]

@@ -1,8 +1,8 @@
 """What one new node should hold: which type, and how many pods of which class.
 
 Upstream grows its first node until only the largest types fit. Here every type that could take the pod at
-hand is filled in thought with the pods that remain, and the one that holds the most worth for its price wins.
-A class's worth is the least its pods can cost anywhere: the price of their scarcest resource on the best type.
+hand is filled in thought with the pods that remain; the one that holds the most worth for its price wins.
+A class's worth is the least its pods can cost anywhere: what their scarcest resource costs on the best type.
 """
 
 from collections.abc import Iterator, Sequence
@@ -150,7 +150,7 @@ def _within_min_values(
 
 
 def _fitting(matrix: Amounts, room: Amounts) -> Iterator[int]:
-    """Yield the rows of `matrix`, in order, that fit into some row of `room`; the caller shrinks it meanwhile."""
+    """Yield the rows of `matrix`, in order, that fit some row of `room`, which the caller shrinks."""
     position = 0
     while position < len(matrix):
         most = room.max(axis=0)

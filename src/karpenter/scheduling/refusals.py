@@ -85,7 +85,10 @@ def _no_type(matching: Mask, fitting: Mask, offered: Mask) -> str:
         "had a required offering": offered,
     }
     if not (matching.any() or fitting.any() or offered.any()):
-        return "no instance type met the scheduling requirements or had enough resources or had a required offering"
+        return (
+            "no instance type met the scheduling requirements or had enough resources "
+            "or had a required offering"
+        )
     for one, other in (
         ("met all requirements", "had enough resources"),
         ("met all requirements", "had a required offering"),

@@ -1,9 +1,9 @@
 """From a Problem to a Plan: existing nodes first, then what is already planned, then new nodes.
 
 Pods are placed class by class, by count. For each class the variants (what it asks for, with ever fewer
-preferences) are tried in order, and within a variant first the nodes there are, then planned nodes that have
-room at no extra price, then a new node from the first pool that can buy one. New nodes are opened by worth for
-money (`karpenter.scheduling.packing`).
+preferences) are tried in order, and within a variant first the nodes there are, then planned nodes with room
+at no extra price, then a new node from the first pool that can buy one. New nodes are opened by worth for money
+(`karpenter.scheduling.packing`).
 """
 
 from collections.abc import Sequence
@@ -182,7 +182,7 @@ class _Solve:
                     return
 
     def _open(self, ask: Ask, group: Sequence[Ask]) -> bool:
-        """Buy nodes for the class at hand and for what goes well with it; tell whether any could be bought."""
+        """Buy nodes for the class at hand and what goes well with it; tell whether any could be bought."""
         assert ask.home is not None
         space = self.spaces[ask.home]
         merged = space.admit(space.requirements, ask.demands)

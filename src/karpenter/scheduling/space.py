@@ -1,6 +1,6 @@
 """What one NodePool can still buy: its catalogue under its template, daemons, limits and minValues."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -28,7 +28,7 @@ MAX_INSTANCE_TYPES = 600
 class Axis:
     """The resources of one problem, each with its column."""
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Iterable[str]) -> None:
         """Give each of `names` a column, in order of name."""
         self.names = tuple(sorted(set(names)))
         self.column = {name: i for i, name in enumerate(self.names)}
@@ -107,7 +107,7 @@ class PoolSpace:
         self._add_daemons(axis, daemons)
         self.room = self.allocatable - self.overhead
         """By type: what pods can have once the daemons run."""
-        self.usable: Mask = (self.room >= 0).all(axis=1)
+        self.usable: Mask = np.all(self.room >= 0, axis=1)
         self.limited = tuple(sorted(name for name in offer.remaining if name != "nodes"))
         self.remaining = np.array([offer.remaining[name] for name in self.limited], dtype=np.int64)
         self.nodes_remaining = offer.remaining.get("nodes")
@@ -170,7 +170,7 @@ class PoolSpace:
         """Return, by type, whether one more node of it stays within what is left of the limits."""
         if self.nodes_remaining is not None and self.nodes_remaining < 1:
             return np.zeros(len(self.catalogue), dtype=np.bool_)
-        within: Mask = (self.capacity <= self.remaining).all(axis=1)
+        within: Mask = np.all(self.capacity <= self.remaining, axis=1)
         return within
 
     def affordable(self, size: Amounts) -> int | None:
@@ -191,7 +191,7 @@ class PoolSpace:
 
     def not_larger(self, chosen: int) -> Mask:
         """Return, by type, whether it takes no more of the limits than type `chosen` does."""
-        fits: Mask = (self.capacity <= self.capacity[chosen]).all(axis=1)
+        fits: Mask = np.all(self.capacity <= self.capacity[chosen], axis=1)
         return fits
 
     def free_ports(self, ports: frozenset[Port]) -> Mask:
@@ -204,7 +204,7 @@ class PoolSpace:
 
     def fits(self, used: Amounts) -> Mask:
         """Return, by type, whether pods that need `used` in all fit beside the daemons."""
-        fitting: Mask = self.usable & (self.room >= used).all(axis=1)
+        fitting: Mask = self.usable & np.all(self.room >= used, axis=1)
         return fitting
 
     def achieved(self, requirements: Requirements, options: Mask) -> dict[str, int]:
