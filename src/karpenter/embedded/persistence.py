@@ -88,6 +88,25 @@ class StateFile:
         store.forget_history()
         return count
 
+    def attach(self, store: Store, registry: KindRegistry) -> int:
+        """Load into `store`, save what it held before, and journal its writes from now on.
+
+        Returns how many objects were loaded.
+        """
+        before = {
+            (kind.group_resource, record.key): record
+            for kind in registry.all()
+            if kind.stored
+            for record in store.records(kind.group_resource)
+        }
+        count = self.load(store, registry)
+        for (resource, key), record in before.items():
+            known = "SELECT 1 FROM objects WHERE resource = ? AND key = ?"
+            if self._db.execute(known, (resource, key)).fetchone() is None:
+                self.record(Journal(resource, "ADDED", record))
+        store.journal = self.record
+        return count
+
     def record(self, write: Journal) -> None:
         """Save one write; suitable as `Store.journal`."""
         db, record = self._db, write.record
