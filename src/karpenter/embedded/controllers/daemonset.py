@@ -22,6 +22,7 @@ from karpenter.embedded.controllers.pods import (
     pod_cache,
     pod_from,
     post,
+    watch_pods,
 )
 from karpenter.embedded.controllers.rollout import scaled_value, template_hash
 from karpenter.embedded.scheduler.predicates import affinity_holds, untolerated
@@ -201,7 +202,7 @@ class DaemonSetController:
         )
         self._pods.subscribe(self._observe)
         self.controller.watch(self._sets, own_key)
-        self.controller.watch(self._pods, self._owner)
+        watch_pods(self.controller, self._pods, self._owner)
         self.controller.watch(self._nodes, self._all_sets)
 
     def _all_sets(self, change: Change[Node]) -> list[str]:

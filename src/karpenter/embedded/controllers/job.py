@@ -25,6 +25,7 @@ from karpenter.embedded.controllers.pods import (
     pod_cache,
     pod_from,
     post,
+    watch_pods,
 )
 from karpenter.kube.errors import Conflict, NotFound
 from karpenter.kube.informer import Cache, Change
@@ -256,7 +257,7 @@ class JobController:
         )
         self._pods.subscribe(self._observe)
         self.controller.watch(self._jobs, own_key)
-        self.controller.watch(self._pods, self._owner)
+        watch_pods(self.controller, self._pods, self._owner)
 
     def _observe(self, change: Change[Pod]) -> None:
         for key in self._owner(change):

@@ -10,7 +10,7 @@ from karpenter.base.clock import Clock, format_time
 from karpenter.base.metrics import Metrics
 from karpenter.base.randomness import Random
 from karpenter.embedded.controllers.kinds import FullDeployment, FullReplicaSet, FullStatefulSet
-from karpenter.embedded.controllers.pods import controller_of, is_finished, is_ready, own_key, pod_cache
+from karpenter.embedded.controllers.pods import controller_of, is_finished, is_ready, own_key, pod_cache, watch_pods
 from karpenter.embedded.controllers.rollout import scaled_value
 from karpenter.embedded.scheduler.predicates import label_selector_holds
 from karpenter.kube.errors import NotFound
@@ -67,7 +67,7 @@ class DisruptionBudgetController:
             "disruption-budget", self.reconcile, clock=clock, rng=rng, metrics=metrics, concurrency=4
         )
         self.controller.watch(self._budgets, own_key)
-        self.controller.watch(self._pods, self._over)
+        watch_pods(self.controller, self._pods, self._over)
         for informer in (self._deployments, self._replica_sets, self._stateful_sets):
             self.controller.watch(informer, self._scaled)
 

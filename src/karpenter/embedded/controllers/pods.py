@@ -12,16 +12,21 @@ from karpenter.base.clock import Clock, parse_time
 from karpenter.kube.client import Client, resource_of
 from karpenter.kube.errors import AlreadyExists, Conflict, NotFound, error_of
 from karpenter.kube.informer import Cache, Change, Informer
+from karpenter.runtime import Controller
 
 OWNER_INDEX = "controller-uid"
 NODE_INDEX = "node"
 EXPECTATION_SECONDS = 300.0
+GATHER_SECONDS = 0.05
 _canonical = msgspec.json.Encoder(order="sorted")
 
 
 def condition(pod: Pod, type: str) -> Condition | None:
     """Return the pod's condition of a type."""
-    return next((c for c in pod.status.conditions if c.type == type), None)
+    for found in pod.status.conditions:
+        if found.type == type:
+            return found
+    return None
 
 
 def is_ready(pod: Pod) -> bool:
@@ -81,6 +86,34 @@ def owner_key(kind: str) -> Callable[[Change[Any]], Iterable[str]]:
 def own_key(change: Change[Any]) -> Iterable[str]:
     """Map an object to its own key."""
     return [change.object.key]
+
+
+def watch_pods(
+    controller: Controller, pods: Informer[Pod], keys: Callable[[Change[Pod]], Iterable[str]]
+) -> None:
+    """Reconcile keys when a pod comes, goes, or changes in a way that counts.
+
+    Changes are gathered for `GATHER_SECONDS`: a hundred pods that start together are one reconcile, not a
+    hundred. Disappearances are answered at once.
+    """
+
+    def on_change(change: Change[Pod]) -> None:
+        if change.old is not None and change.type == "MODIFIED" and _counts(change.old) == _counts(change.object):
+            return
+        after = 0.0 if change.type == "DELETED" else GATHER_SECONDS
+        for key in keys(change):
+            controller.enqueue(key, after=after)
+
+    pods.subscribe(on_change)
+
+
+def _counts(pod: Pod) -> tuple[object, ...]:
+    """Return everything of a pod that a controller counts by."""
+    meta = pod.metadata
+    return (
+        *(pod.status.phase, is_ready(pod), pod.deleting, bool(pod.spec.node_name)),
+        *(meta.labels, meta.owner_references, meta.finalizers),
+    )
 
 
 def pod_cache(cache: Cache) -> Informer[Pod]:

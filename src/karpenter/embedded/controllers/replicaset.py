@@ -23,6 +23,7 @@ from karpenter.embedded.controllers.pods import (
     pod_from,
     post,
     removal_order,
+    watch_pods,
 )
 from karpenter.kube.errors import NotFound
 from karpenter.kube.informer import Cache, Change
@@ -92,7 +93,7 @@ class ReplicaSetController:
         )
         self._pods.subscribe(self._observe)
         self.controller.watch(self._sets, own_key)
-        self.controller.watch(self._pods, self._owner)
+        watch_pods(self.controller, self._pods, self._owner)
 
     def _observe(self, change: Change[Pod]) -> None:
         for key in self._owner(change):

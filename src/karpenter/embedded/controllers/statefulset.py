@@ -27,6 +27,7 @@ from karpenter.embedded.controllers.pods import (
     owner_reference,
     pod_cache,
     pod_from,
+    watch_pods,
 )
 from karpenter.embedded.controllers.rollout import scaled_value, template_hash
 from karpenter.kube.errors import NotFound
@@ -229,7 +230,7 @@ class StatefulSetController:
         )
         self._pods.subscribe(self._observe)
         self.controller.watch(self._sets, own_key)
-        self.controller.watch(self._pods, self._owner)
+        watch_pods(self.controller, self._pods, self._owner)
 
     def _observe(self, change: Change[Pod]) -> None:
         for key in self._owner(change):
