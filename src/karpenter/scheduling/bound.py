@@ -16,8 +16,8 @@ def lower_bound(spaces: Sequence[PoolSpace], demand: Amounts, free: Amounts) -> 
 
     Give every resource a price per unit, such that no type that any pool can buy has resources worth more
     than it costs. Then whatever is bought costs at least what the resources in need are worth. The best such
-    prices are a linear program with one variable per resource; any prices give a valid bound, so its answer is
-    scaled down to where rounding cannot hurt.
+    prices are a linear program with one variable per resource; any prices give a valid bound, so its answer
+    is scaled down to where rounding cannot hurt.
     """
     needed = np.maximum(demand - np.maximum(free, 0), 0).astype(np.float64)
     columns = np.flatnonzero(needed)
@@ -50,7 +50,7 @@ def _purchasable(spaces: Sequence[PoolSpace]) -> tuple[Amounts, Prices]:
 
 
 def _unit_prices(rooms: Prices, prices: Prices, needed: Prices) -> Prices:
-    """Return the unit prices that make `needed` worth most, no row of `rooms` being worth more than its price."""
+    """Return the unit prices that make `needed` worth most, no row of `rooms` exceeding its price."""
     solver = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 1)

@@ -62,11 +62,11 @@ def needless_refusals(problem: Problem, plan: Plan) -> list[str]:
         for offer in problem.pools:
             if _hard_taints(offer.pool.spec.template.spec.taints, pod):
                 continue
-            for instance_type in offer.instance_types:
-                if _could_take(problem, offer, instance_type, pod):
-                    found.append(
-                        f"{refused.pod} was refused, but {offer.pool.name} could buy {instance_type.name}"
-                    )
+            found += [
+                f"{refused.pod} was refused, but {offer.pool.name} could buy {instance_type.name}"
+                for instance_type in offer.instance_types
+                if _could_take(problem, offer, instance_type, pod)
+            ]
     return found
 
 
@@ -432,15 +432,16 @@ def _volume_terms(pod: Pod, snapshot: Snapshot) -> Iterator[list[list[SelectorRe
                     [e for e in t.match_expressions if not (local and e.key == known.KUBERNETES_HOSTNAME)]
                     for t in affinity.required.node_selector_terms
                 ]
-        elif (found := snapshot.storage_classes.get(claim.spec.storage_class_name or "")) is not None:
-            if found.allowed_topologies:
-                yield [
-                    [
-                        SelectorRequirement(key=e.key, operator="In", values=e.values)
-                        for e in t.match_label_expressions
-                    ]
-                    for t in found.allowed_topologies
+            continue
+        storage_class = snapshot.storage_classes.get(claim.spec.storage_class_name or "")
+        if bound is None and storage_class is not None and storage_class.allowed_topologies:
+            yield [
+                [
+                    SelectorRequirement(key=e.key, operator="In", values=e.values)
+                    for e in t.match_label_expressions
                 ]
+                for t in storage_class.allowed_topologies
+            ]
 
 
 def _volumes_reach(pod: Pod, here: Labels, snapshot: Snapshot) -> bool:

@@ -2,8 +2,8 @@
 
 Pods are placed class by class, by count. For each class the variants (what it asks for, with ever fewer
 preferences) are tried in order, and within a variant first the nodes there are, then planned nodes with room
-at no extra price, then a new node from the first pool that can buy one. New nodes are opened by worth for money
-(`karpenter.scheduling.packing`).
+at no extra price, then a new node from the first pool that can buy one. New nodes are opened by worth for
+money (`karpenter.scheduling.packing`).
 """
 
 from collections.abc import Sequence
