@@ -1,0 +1,55 @@
+"""What every controller is handed: the outside world, as seams."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from karpenter.base.clock import Clock
+from karpenter.base.metrics import Metrics
+from karpenter.base.randomness import Random
+from karpenter.cloudprovider import CloudProvider
+from karpenter.kube.client import Client
+from karpenter.kube.informer import Cache
+from karpenter.model.problem import Budget
+from karpenter.runtime import Executor, Recorder
+from karpenter.state.cluster import Cluster
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What users chose by flag, as far as controllers care. Times in seconds."""
+
+    batch_max_seconds: float = 10.0
+    batch_idle_seconds: float = 1.0
+    preference_policy: str = "Respect"
+    """`Respect` or `Ignore`: whether preferences of pods count when buying nodes."""
+    min_values_policy: str = "Strict"
+    """`Strict` or `BestEffort`: whether minValues may be lowered when they cannot be met."""
+    feature_gates: Mapping[str, bool] = field(default_factory=lambda: MappingProxyType({}))
+    cpu_requests_milli: int = 1000
+    """The operator's own CPU request; concurrency scales with it."""
+    solve_budget: Budget = field(default_factory=Budget)
+    ignore_dra_requests: bool = True
+    observability: bool = True
+    """Whether per-object metrics are exported."""
+
+    def concurrency(self, least: int, most: int) -> int:
+        """Return the workers for the CPU at hand: `least` at one core, `most` at sixty, linear between."""
+        cores = max(1, -(-self.cpu_requests_milli // 1000))
+        return max(least, min(most, int((most - least) / 59 * (cores - 1)) + least))
+
+
+@dataclass(frozen=True)
+class Context:
+    """The seams of one running operator."""
+
+    client: Client
+    cache: Cache
+    cluster: Cluster
+    provider: CloudProvider
+    clock: Clock
+    rng: Random
+    metrics: Metrics
+    recorder: Recorder
+    executor: Executor
+    settings: Settings = field(default_factory=Settings)

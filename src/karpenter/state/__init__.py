@@ -1,0 +1,1 @@
+"""The cluster in memory: informer events in, immutable snapshots out."""
