@@ -10,7 +10,7 @@ _IDENTIFIER = r"[A-Za-z0-9./_-]+"
 _TERM = re.compile(
     rf"\s*(?:(?P<not>!)\s*(?P<absent>{_IDENTIFIER})"
     rf"|(?P<key>{_IDENTIFIER})\s*(?:"
-    r"(?P<in>\s(?:in|notin))\s*\((?P<values>[^)]*)\)"
+    r"(?P<in>(?<=\s)(?:in|notin))\s*\((?P<values>[^)]*)\)"
     r"|(?P<op>==|!=|=)\s*(?P<value>[A-Za-z0-9._-]*)"
     r")?)\s*"
 )
