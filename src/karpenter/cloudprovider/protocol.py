@@ -56,6 +56,10 @@ class CloudProvider(Protocol):
     well_known_labels: frozenset[str]
     """Labels, beyond the core's, that its instance types define."""
 
+    async def run(self) -> None:
+        """Do what the provider does in the background, until cancelled; runs only on the leader."""
+        ...
+
     async def create(self, claim: NodeClaim) -> NodeClaim:
         """Launch one instance for `claim` and return it with labels, annotations and status filled in
         (providerID, imageID, capacity, allocatable).

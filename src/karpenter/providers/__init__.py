@@ -1,0 +1,1 @@
+"""One package per cloud; each is found by its entry point (`karpenter.cloudproviders`)."""
