@@ -17,6 +17,7 @@ from karpenter.apis.karpenter import RequirementSpec
 
 _MAX_INT = sys.maxsize
 _SHOWN_VALUES = 5
+_SHORTEST_HINTED = 3  # a letter or two resemble every label
 
 SIMULATION_LABELS: frozenset[str] = frozenset({known.REGISTERED, known.INITIALIZED})
 """Labels a node gets only later; plans assume them so that daemons selecting them count."""
@@ -406,6 +407,8 @@ def is_restricted(key: str) -> bool:
 def _typo_hint(key: str, *candidates: list[str]) -> str:
     """Guess which label was meant: one that contains `key`, or ends like it."""
     suffix = key.rpartition("/")[2]
+    if len(suffix) < _SHORTEST_HINTED:
+        return ""
     for label in (label for group in candidates for label in group):
         if key in label or label.endswith(suffix):
             return f' (typo of "{label}"?)'
