@@ -109,25 +109,46 @@ def apply_patch(
     mine = next((entry for entry in managers if entry.identity == identity), None)
     wanted = owned_paths(shape, declared)
     base = live or {}
+    merged = merge(shape, base, declared)
     taken = [
         (entry.name, path)
         for entry in others
         for path in sorted(wanted & entry.paths)
-        if path[-1] != "." and not equal_at(shape, base, declared, path)
+        if path[-1] != "." and not equal_at(shape, base, merged, path)
     ]
     if taken and not force:
         raise ApplyConflict(taken)
     lost = {path for _, path in taken}
     others = [msgspec.structs.replace(entry, paths=entry.paths - lost) for entry in others]
-    merged = merge(shape, base, declared)
     if mine is not None:
-        kept = wanted.union(*(entry.paths for entry in others))
-        for path in sorted(mine.paths - kept, key=len, reverse=True):
-            if not any(other[: len(path)] == path for other in kept if len(other) > len(path)):
-                merged = without(shape, merged, path if path[-1] != "." else path[:-1])
+        merged = remove_given_up(shape, merged, mine.paths, wanted.union(*(entry.paths for entry in others)))
     stamp = mine.time if mine is not None and mine.paths == wanted else now
     entry = Manager(manager, "Apply", subresource, wanted, api_version, stamp)
     return Applied(merged, encode_managers([*others, entry]))
+
+
+def remove_given_up(shape: Shape, obj: dict[str, Any], before: Paths, kept: Paths) -> dict[str, Any]:
+    """Return an object without what a manager owned and nobody owns any more."""
+    gone = before - kept
+    removed: set[Path] = set()
+    for path in sorted(path for path in gone if path[-1] == "."):
+        item = path[:-1]
+        if not any(other[: len(item)] == item for other in kept):
+            obj = without(shape, obj, item)
+            removed.add(item)
+    for path in sorted(path for path in gone if path[-1] != "."):
+        inside_removed = any(path[:length] in removed for length in range(1, len(path)))
+        is_parent = any(other[: len(path)] == path for other in kept)
+        if not inside_removed and not is_parent and not _is_key(path):
+            obj = without(shape, obj, path)
+    return obj
+
+
+def _is_key(path: Path) -> bool:
+    """Tell whether a path is a field that identifies its list item."""
+    if len(path) < 2 or not path[-2].startswith("k:"):
+        return False
+    return path[-1][2:] in msgspec.json.decode(path[-2][2:])
 
 
 def owned_paths(shape: Shape, obj: Mapping[str, Any]) -> Paths:
