@@ -20,6 +20,12 @@ NODE_FEE = 0.02
 _EPSILON = 1e-9
 _LOOKAHEAD = 400
 """How many classes are tried on the types in thought; the winner is filled from all of them."""
+_FEW = 120
+"""Up to how many classes the costlier fill by worth is tried too."""
+_PROMISING = 16
+"""On how many types that is done."""
+_STEP = 0.25
+"""How much of the room one step of it may give to one class."""
 
 
 class Ask(msgspec.Struct):
@@ -51,62 +57,132 @@ class Pattern(msgspec.Struct):
     ports: frozenset[Port]
 
 
-def choose(space: PoolSpace, start: Requirements, prices: Prices, seed: Ask, others: Sequence[Ask]) -> int:
-    """Return the type, among those with a finite price, that is best opened for `seed` and `others`."""
+class Choice(msgspec.Struct, frozen=True):
+    """The type to open, and what to put on it first."""
+
+    chosen: int
+    counts: dict[int, int]
+    """Pods by position in the queue; empty: as many as fit, in order."""
+
+
+def choose(space: PoolSpace, start: Requirements, prices: Prices, queue: Sequence[Ask]) -> Choice:
+    """Return the type, among those with a finite price, that is best opened for the first of `queue`.
+
+    All types are filled with the queue in order; the most promising ones are filled again, each step with what
+    is worth most for the room it takes, which finds complements that an order by size does not.
+    """
     candidates = _frontier(prices, space.room)
     cost = prices[candidates] + NODE_FEE
-    room = space.room[candidates].copy()
-    value = np.zeros(len(candidates))
-    requirements = start
-    seed_limit = 1 if seed.pod_class.ports else seed.remaining
-    queue = [seed, *others[:_LOOKAHEAD]]
+    queue = queue[:_LOOKAHEAD]
     matrix = np.array([ask.wanted for ask in queue])
+    limits = np.array([1 if ask.pod_class.ports else ask.remaining for ask in queue])
+    worth = np.array([ask.worth for ask in queue])
+    joins = _joinable(space, start, prices, candidates, queue)
+    in_order = _fill_in_order(space.room[candidates], matrix, limits, joins) @ worth
+    ranking = np.lexsort((candidates, prices[candidates], -np.round(in_order / cost, 9)))
+    best, counts = int(ranking[0]), {}
+    if len(queue) <= _FEW:
+        few = ranking[:_PROMISING]
+        filled = _fill_by_worth(space.room[candidates[few]], matrix, limits, joins[:, few], worth)
+        ratios = np.round(filled @ worth / cost[few], 9)
+        winner = int(ratios.argmax())
+        if ratios[winner] > np.round(in_order[best] / cost[best], 9):
+            best = int(few[winner])
+            counts = {i: count for i, count in enumerate(filled[winner].tolist()) if count}
+    return Choice(int(candidates[best]), counts)
+
+
+def _joinable(
+    space: PoolSpace, start: Requirements, prices: Prices, candidates: Amounts, queue: Sequence[Ask]
+) -> Mask:
+    """Return, by class and type, whether the class can join the earlier ones without making the type dearer."""
+    joins = np.zeros((len(queue), len(candidates)), dtype=np.bool_)
+    requirements = start
+    for position, ask in enumerate(queue):
+        merged = space.admit(requirements, ask.demands)
+        if isinstance(merged, str):
+            continue
+        if merged is requirements:
+            joins[position] = joins[0] if position else True
+            continue
+        same = space.evaluate(merged).price[candidates] <= prices[candidates] + _EPSILON
+        if same.any():
+            joins[position] = same
+            requirements = merged
+    return joins
+
+
+def _fill_in_order(room: Amounts, matrix: Amounts, limits: Amounts, joins: Mask) -> Amounts:
+    """Return, by type and class, how many pods fit when each class in turn takes all it can."""
+    room = room.copy()
+    counts = np.zeros((len(room), len(matrix)), dtype=np.int64)
     for position in _fitting(matrix, room):
-        ask = queue[position]
-        counts = np.minimum(how_many(room, ask.wanted), 1 if ask.pod_class.ports else ask.remaining)
-        if ask is seed:
-            counts = np.minimum(counts, seed_limit)
-        else:
-            merged = space.admit(requirements, ask.demands)
-            if isinstance(merged, str):
-                continue
-            if merged is not requirements:
-                same = space.evaluate(merged).price[candidates] <= prices[candidates] + _EPSILON
-                counts = np.where(same, counts, 0)
-                if not counts.any():
-                    continue
-                requirements = merged
-        room -= counts[:, None] * ask.wanted
-        value += counts * ask.worth
-    best = np.lexsort((candidates, prices[candidates], -np.round(value / cost, 9)))[0]
-    return int(candidates[best])
+        fit = np.minimum(how_many(room, matrix[position]), limits[position]) * joins[position]
+        room -= fit[:, None] * matrix[position]
+        counts[:, position] = fit
+    return counts
+
+
+def _fill_by_worth(
+    room: Amounts, matrix: Amounts, limits: Amounts, joins: Mask, worth: Prices
+) -> Amounts:
+    """Return, by type and class, how many pods fit when the class worth most for its room goes next.
+
+    The first class is the one the node is opened for, so one pod of it is always there.
+    """
+    rows = np.arange(len(room))
+    room = room - matrix[0]
+    counts = np.zeros((len(room), len(matrix)), dtype=np.int64)
+    counts[:, 0] = 1
+    columns = np.flatnonzero(matrix.any(axis=0))
+    wanted = matrix[:, columns].astype(np.float64)
+    while True:
+        free = room[:, columns].astype(np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.where(wanted > 0, wanted[None] / free[:, None], 0.0).max(axis=2)
+        fits = (share <= 1) & joins.T & (counts < limits) & (free >= 0).all(axis=1)[:, None]
+        if not fits.any():
+            return counts
+        with np.errstate(divide="ignore"):
+            score = np.where(fits, worth / share, -1.0)
+        pick = score.argmax(axis=1)
+        open_rows = fits[rows, pick]
+        with np.errstate(divide="ignore"):
+            most = np.floor(1 / share[rows, pick] + _EPSILON)
+        step = np.minimum(np.ceil(most * _STEP), (limits[pick] - counts[rows, pick]))
+        step = np.where(open_rows, step, 0).astype(np.int64)
+        counts[rows, pick] += step
+        room -= step[:, None] * matrix[pick]
 
 
 def fill(
-    space: PoolSpace,
-    chosen: int,
-    start: Requirements,
-    allowed: Mask,
-    seed: Ask,
-    others: Sequence[Ask],
+    space: PoolSpace, choice: Choice, start: Requirements, allowed: Mask, queue: Sequence[Ask]
 ) -> Pattern:
-    """Return a node of type `chosen`, opened for `seed` and filled with `others` in order.
+    """Return a node opened for the first of `queue` and filled with the others: first as chosen, then in order.
 
     Others join only where they don't make the node dearer. `allowed` are the types that may be listed; with
     minValues, enough of them have to hold the whole content.
     """
+    chosen = choice.chosen
     price = float(space.evaluate(start).price[chosen])
-    pattern = Pattern(chosen, price, start, {}, np.zeros_like(seed.wanted), frozenset())
-    queue = [seed, *others]
-    matrix = np.array([ask.wanted for ask in queue])
+    pattern = Pattern(chosen, price, start, {}, np.zeros_like(queue[0].wanted), frozenset())
     room = space.room[chosen : chosen + 1].copy()
-    for position in _fitting(matrix, room):
-        ask = queue[position]
-        count = min(int(how_many(room, ask.wanted)[0]), ask.remaining)
+
+    def add(ask: Ask, most: int) -> None:
+        placed = pattern.counts.get(ask.index, 0)
+        if placed and ask.pod_class.ports:
+            return
+        count = min(int(how_many(room, ask.wanted)[0]), ask.remaining - placed, most)
         joined = join(space, pattern, ask, count, allowed)
         if joined:
-            pattern.counts[ask.index] = joined
-            room -= joined * ask.wanted
+            pattern.counts[ask.index] = placed + joined
+            np.subtract(room, joined * ask.wanted, out=room)
+
+    for position, count in choice.counts.items():
+        add(queue[position], count)
+    matrix = np.array([ask.wanted for ask in queue])
+    for position in _fitting(matrix, room):
+        add(queue[position], queue[position].remaining)
     return pattern
 
 

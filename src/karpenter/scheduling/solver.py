@@ -195,13 +195,13 @@ class _Solve:
         if start is None:
             return False
         prices = np.where(usable, space.evaluate(start).price, np.inf)
-        others = [a for a in group if a is not ask and a.remaining and a.home == ask.home]
-        chosen = choose(space, start, prices, ask, others)
+        queue = [ask, *(a for a in group if a is not ask and a.remaining and a.home == ask.home)]
+        choice = choose(space, start, prices, queue)
         allowed = space.within_limits()
         if not start.has_min_values:
             # Whatever is launched counts against the limits: listing larger types would eat them up.
-            allowed = allowed & space.not_larger(chosen)
-        pattern = fill(space, chosen, start, allowed, ask, others)
+            allowed = allowed & space.not_larger(choice.chosen)
+        pattern = fill(space, choice, start, allowed, queue)
         if not pattern.counts.get(ask.index):
             return False
         self._buy(ask.home, pattern, allowed, start is not merged)
