@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from karpenter.apis import labels
 from karpenter.base.clock import Clock
 from karpenter.base.metrics import Metrics
 from karpenter.base.randomness import Random
@@ -53,3 +54,8 @@ class Context:
     recorder: Recorder
     executor: Executor
     settings: Settings = field(default_factory=Settings)
+
+    @property
+    def well_known_labels(self) -> frozenset[str]:
+        """Labels that pods may select without a pool defining them: the core's and the cloud's."""
+        return labels.WELL_KNOWN_LABELS | self.provider.well_known_labels

@@ -55,16 +55,23 @@ class Reservations:
         self._pods_of: dict[str, tuple[str, ...]] = {}
         self._until: dict[str, float] = {}
 
-    def hold(self, claim: NodeClaim, grace_seconds: float) -> None:
-        """Take in a claim as it is now. Of two claims that name a pod, the one that came last holds it."""
-        pods = planned_pods(claim)
-        if not pods:
-            return
+    def hold(self, claim: NodeClaim, grace_seconds: float, now: float) -> tuple[str, ...]:
+        """Take in a claim as it is now; return the pods it does not hold any more.
+
+        Of two claims that name a pod, the one that came last holds it.
+        """
+        end = until(claim, grace_seconds)
+        if end <= now:
+            return self.release(claim.name)
         if claim.name not in self._pods_of:
+            pods = planned_pods(claim)
+            if not pods:
+                return ()
             self._pods_of[claim.name] = pods
             for key in pods:
                 self._claim_of[key] = claim.name
-        self._until[claim.name] = until(claim, grace_seconds)
+        self._until[claim.name] = end
+        return ()
 
     def release(self, claim: str) -> tuple[str, ...]:
         """Forget a claim that is gone; return the pods that were reserved for it."""
@@ -75,18 +82,14 @@ class Reservations:
             del self._claim_of[key]
         return freed
 
-    def claim_of(self, pod: str, now: float) -> str:
-        """Return the claim that holds `pod` now, or nothing."""
-        claim = self._claim_of.get(pod, "")
-        return claim if claim and self._until.get(claim, 0.0) > now else ""
+    def claim_of(self, pod: str) -> str:
+        """Return the claim that holds `pod`, or nothing."""
+        return self._claim_of.get(pod, "")
 
-    def pods_of(self, claim: str, now: float) -> tuple[str, ...]:
-        """Return the keys of the pods that `claim` holds now."""
-        if self._until.get(claim, 0.0) <= now:
-            return ()
+    def pods_of(self, claim: str) -> tuple[str, ...]:
+        """Return the keys of the pods that `claim` holds."""
         return tuple(key for key in self._pods_of.get(claim, ()) if self._claim_of.get(key) == claim)
 
-    def expired(self, now: float) -> tuple[str, ...]:
-        """Return, and forget, the claims whose time has come since it was last asked."""
-        names = tuple(sorted(name for name, end in self._until.items() if end <= now))
-        return names
+    def due(self, now: float) -> tuple[str, ...]:
+        """Return the claims whose time to hold pods is over, by name."""
+        return tuple(sorted(name for name, end in self._until.items() if end <= now))

@@ -1,0 +1,194 @@
+"""Writing planned claims down as NodeClaims, so that dying anywhere costs nothing and buys nothing twice.
+
+A claim's name is chosen here, so that a create whose answer is lost can be repeated; and the claim carries the
+pods it is meant for (`karpenter.state.reservations`), so that whoever comes next knows.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from karpenter.apis import labels as known
+from karpenter.apis.karpenter import NodeClaim, NodeClaimSpec, NodePool, ResourceRequests
+from karpenter.apis.meta import ObjectMeta, OwnerReference
+from karpenter.apis.nodepool_hash import nodepool_hash
+from karpenter.base.quantity import Resources, add, format_resources, resources_of
+from karpenter.base.randomness import name_suffix
+from karpenter.controllers.context import Context
+from karpenter.kube.errors import AlreadyExists, ApiError
+from karpenter.kube.transport import TransportError
+from karpenter.model.problem import PlannedClaim
+from karpenter.state import reservations
+from karpenter.state.rows import PlannedSize
+
+log = structlog.get_logger()
+
+CREATED = "created nodeclaim"
+LIMIT_REACHED = "nodepool limit reached, not creating nodeclaim"
+NOT_CREATED = "could not create nodeclaim"
+
+_ATTEMPTS = 3
+_PARALLEL = 50
+_SHOWN_TYPES = 5
+
+
+class Creation(NamedTuple):
+    """What became of one planned claim."""
+
+    planned: PlannedClaim
+    claim: NodeClaim | None
+    """As stored; None when it was not created."""
+    error: str = ""
+
+
+def claim_for(planned: PlannedClaim, name: str, hash_of_pool: str) -> NodeClaim:
+    """Return the NodeClaim that `planned` asks for."""
+    pool, template = planned.pool, planned.pool.spec.template
+    annotations = {
+        **template.metadata.annotations,
+        known.NODEPOOL_HASH: hash_of_pool,
+        known.NODEPOOL_HASH_VERSION: known.NODEPOOL_HASH_VERSION_VALUE,
+        known.MIN_VALUES_RELAXED: "true" if planned.min_values_relaxed else "false",
+    }
+    if planned.pods:
+        annotations[reservations.PLANNED_PODS] = reservations.render(planned.pods)
+    reference = template.spec.node_class_ref
+    return NodeClaim(
+        metadata=ObjectMeta(
+            name=name,
+            generate_name=f"{pool.name}-",
+            labels={
+                **planned.requirements.labels(),
+                **template.metadata.labels,
+                known.NODEPOOL: pool.name,
+                known.nodeclass_label(reference.group, reference.kind): reference.name,
+            },
+            annotations=annotations,
+            finalizers=[known.TERMINATION_FINALIZER],
+            owner_references=[
+                OwnerReference(
+                    api_version=NodePool.resource.api_version,
+                    kind=NodePool.resource.kind,
+                    name=pool.name,
+                    uid=pool.metadata.uid,
+                    block_owner_deletion=True,
+                )
+            ],
+        ),
+        spec=NodeClaimSpec(
+            requirements=planned.requirements.to_specs(),
+            resources=ResourceRequests(requests=dict(format_resources(planned.requests))),
+            node_class_ref=reference,
+            taints=template.spec.taints,
+            startup_taints=template.spec.startup_taints,
+            expire_after=template.spec.expire_after,
+            termination_grace_period=template.spec.termination_grace_period,
+        ),
+    )
+
+
+async def create_claims(context: Context, planned: Sequence[PlannedClaim], reason: str) -> list[Creation]:
+    """Create all `planned` claims within their pools' limits and count them in the cluster at once.
+
+    Args:
+        reason: `provisioned`, or the disruption's reason in lower case; for the metric.
+
+    Returns:
+        One outcome each, in order. What was refused or failed says why; nothing is raised for it.
+    """
+    gate = asyncio.Semaphore(_PARALLEL)
+    drafts = _within_limits(context, planned)
+
+    async def one(draft: NodeClaim | str, wish: PlannedClaim) -> Creation:
+        if isinstance(draft, str):
+            return Creation(wish, None, draft)
+        async with gate:
+            return await _create(context, draft, wish, reason)
+
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(one(draft, wish)) for draft, wish in zip(drafts, planned, strict=True)]
+    return [task.result() for task in running]
+
+
+def _within_limits(context: Context, planned: Sequence[PlannedClaim]) -> list[NodeClaim | str]:
+    """Turn wishes into drafts, in order, until a pool's limit would be passed; then into the reason."""
+    committed: dict[str, Resources] = {}
+    drafts: list[NodeClaim | str] = []
+    for wish in planned:
+        pool = context.cluster.pool(wish.pool.name) or wish.pool
+        draft = claim_for(wish, f"{pool.name}-{name_suffix(context.rng)}", nodepool_hash(wish.pool))
+        limits = resources_of(pool.spec.limits)
+        if limits:
+            before = committed.get(pool.name)
+            if before is None:
+                before = context.cluster.pool_commitment(pool.name)
+            after = add(before, PlannedSize(draft, context.cluster.catalogue(pool.name)).most)
+            passed = sorted(name for name, limit in limits.items() if after.get(name, 0) > limit)
+            if passed:
+                drafts.append(f"limits of nodepool {pool.name} exceeded: {', '.join(passed)}")
+                log.info(LIMIT_REACHED, NodePool=pool.name, resources=passed)
+                continue
+            committed[pool.name] = after
+        drafts.append(draft)
+    return drafts
+
+
+async def _create(context: Context, draft: NodeClaim, wish: PlannedClaim, reason: str) -> Creation:
+    """Create one claim; an answer that is lost counts as a yes until the API server says otherwise."""
+    try:
+        stored = await _post(context, draft)
+    except TransportError as error:
+        context.cluster.note_claim_created(draft)
+        log.warning(NOT_CREATED, NodeClaim=draft.name, error=str(error))
+        return Creation(wish, None, str(error))
+    except ApiError as error:
+        log.error(NOT_CREATED, NodeClaim=draft.name, error=str(error))
+        return Creation(wish, None, str(error))
+    context.cluster.note_claim_created(stored)
+    context.metrics.counter(
+        "karpenter_nodeclaims_created",
+        "NodeClaims created, by reason and pool.",
+        ["reason", "nodepool", "min_values_relaxed"],
+    ).labels(reason, wish.pool.name, "true" if wish.min_values_relaxed else "false").inc()
+    log.info(
+        CREATED,
+        NodeClaim=stored.name,
+        NodePool=wish.pool.name,
+        requests=format_resources(wish.requests),
+        instance_types=shortened(wish.instance_types),
+        pods=len(wish.pods),
+    )
+    return Creation(wish, stored)
+
+
+async def _post(context: Context, draft: NodeClaim) -> NodeClaim:
+    """Send a create until it is answered; the name makes the repetition harmless."""
+    doubtful = False
+    for attempt in range(_ATTEMPTS):
+        try:
+            return await context.client.create(draft)
+        except AlreadyExists:
+            if doubtful:
+                return await context.client.get(NodeClaim, draft.name)
+            draft = msgspec.structs.replace(
+                draft,
+                metadata=msgspec.structs.replace(
+                    draft.metadata, name=f"{draft.metadata.generate_name}{name_suffix(context.rng)}"
+                ),
+            )
+        except TransportError:
+            doubtful = True
+            if attempt == _ATTEMPTS - 1:
+                raise
+            await context.clock.sleep(0.1 * 2**attempt)
+    raise ApiError(409, "AlreadyExists", f"no free name for a NodeClaim {draft.metadata.generate_name}…")
+
+
+def shortened(names: Iterable[str]) -> str:
+    """Return the first few names, and how many more there are."""
+    listed = list(names)
+    more = len(listed) - _SHOWN_TYPES
+    return ", ".join(listed[:_SHOWN_TYPES]) + (f" and {more} other(s)" if more > 0 else "")

@@ -1,0 +1,106 @@
+"""What a pass is about: the pods that need a place, and the Problem that asks the solver for one."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from karpenter.apis import conditions
+from karpenter.apis.core import Pod
+from karpenter.apis.karpenter import NodePool
+from karpenter.base.quantity import Resources, resources_of, subtract
+from karpenter.controllers.context import Context
+from karpenter.controllers.provisioning.validation import pod_error
+from karpenter.model.instancetype import InstanceType
+from karpenter.model.pdbs import PdbLimits
+from karpenter.model.pods import do_not_disrupt_active, is_reschedulable, pod_key
+from karpenter.model.problem import PoolOffer, Problem, SolveOptions
+from karpenter.model.snapshot import Snapshot
+
+
+class Demand(NamedTuple):
+    """The pods of one pass."""
+
+    pods: tuple[Pod, ...]
+    """To be placed, by key."""
+    invalid: tuple[tuple[Pod, str], ...]
+    """Waiting pods that nothing can be done for, and why."""
+
+
+def usable_pools(snapshot: Snapshot) -> list[NodePool]:
+    """Return the pools that may buy now, best first: ready, dynamic, not on their way out."""
+    return [
+        pool
+        for pool in snapshot.nodepools
+        if not pool.deleting and not pool.static and conditions.is_true(pool.status.conditions, "Ready")
+    ]
+
+
+def demand_of(context: Context, snapshot: Snapshot) -> Demand:
+    """Return who needs a place: waiting pods, and those of machines that go away unless something holds them.
+
+    A pod that a claim on its way is reserved for has its place and is left out.
+    """
+    wanted: list[Pod] = []
+    invalid: list[tuple[Pod, str]] = []
+    for pod in snapshot.pending:
+        error = pod_error(pod, snapshot)
+        if error:
+            invalid.append((pod, error))
+        else:
+            wanted.append(pod)
+    now = snapshot.taken_at
+    pdbs = PdbLimits(snapshot.pdbs)
+    for node in snapshot.nodes:
+        if not node.marked_for_deletion or node.claim is None:
+            continue
+        wanted.extend(
+            pod
+            for pod in node.pods
+            if pod.spec.node_name
+            and is_reschedulable(pod)
+            and not do_not_disrupt_active(pod, now)
+            and not pdbs.fully_blocking(pod)
+            and not context.cluster.reserved_for(pod)
+        )
+    return Demand(tuple(sorted(wanted, key=pod_key)), tuple(invalid))
+
+
+def problem_of(
+    context: Context,
+    snapshot: Snapshot,
+    pods: Sequence[Pod],
+    catalogues: Mapping[str, tuple[InstanceType, ...]],
+    versions: Mapping[str, int],
+) -> Problem:
+    """Return the question for the solver: `pods`, the machines there are, and the pools in `catalogues`."""
+    settings = context.settings
+    return Problem(
+        snapshot=snapshot,
+        pods=tuple(pods),
+        nodes=tuple(n for n in snapshot.nodes if not n.marked_for_deletion),
+        pools=tuple(
+            PoolOffer(
+                pool=pool,
+                instance_types=catalogues[pool.name],
+                remaining=remaining(context, pool),
+                catalogue_version=versions.get(pool.name, 0),
+            )
+            for pool in usable_pools(snapshot)
+            if catalogues.get(pool.name)
+        ),
+        options=SolveOptions(
+            respect_preferences=settings.preference_policy != "Ignore",
+            min_values_strict=settings.min_values_policy != "BestEffort",
+            well_known_labels=context.well_known_labels,
+            ignore_dra_requests=settings.ignore_dra_requests,
+        ),
+    )
+
+
+def remaining(context: Context, pool: NodePool) -> Resources:
+    """Return what is left of the limits of `pool` when all claims on their way become as big as they may."""
+    limits = resources_of(pool.spec.limits)
+    if not limits:
+        return {}
+    committed = context.cluster.pool_commitment(pool.name)
+    left = subtract(limits, {name: committed.get(name, 0) for name in limits})
+    return {name: max(0, amount) for name, amount in left.items()}

@@ -1,0 +1,211 @@
+"""The pass: look at everything, ask the solver, create what it says, tell everybody about it."""
+
+from collections.abc import Sequence
+
+import structlog
+
+from karpenter.apis import conditions
+from karpenter.apis.core import Pod
+from karpenter.apis.karpenter import NodeClaim, NodePool
+from karpenter.controllers.context import Context
+from karpenter.controllers.provisioning.batcher import Batcher
+from karpenter.controllers.provisioning.claims import Creation, create_claims, shortened
+from karpenter.controllers.provisioning.demand import Demand, demand_of, problem_of, usable_pools
+from karpenter.controllers.provisioning.meters import Meters
+from karpenter.controllers.provisioning.validation import NOT_OURS
+from karpenter.kube.errors import NotFound
+from karpenter.model.instancetype import InstanceType
+from karpenter.model.pods import pod_key
+from karpenter.model.problem import Plan, PlannedClaim
+from karpenter.model.snapshot import Snapshot
+from karpenter.runtime import Result, Singleton
+from karpenter.scheduling import solve
+
+log = structlog.get_logger()
+
+FOUND = "found provisionable pod(s)"
+COMPUTED = "computed new nodeclaim(s) to fit pod(s)"
+NO_POOLS = "no dynamic nodepools found"
+NO_TYPES = "could not list the instance types of a nodepool"
+IGNORED = "ignoring pod"
+
+SCHEDULING_EVENT_SECONDS = 300.0
+_CONFIRM_AFTER_SECONDS = 5.0
+
+
+class Provisioner:
+    """Buys machines for pods."""
+
+    def __init__(self, context: Context, batcher: Batcher) -> None:
+        self._context = context
+        self._batcher = batcher
+        self._meters = Meters(context.metrics)
+        self._versions: dict[str, int] = {}
+        self._catalogues: dict[str, tuple[InstanceType, ...]] = {}
+
+    def controller(self) -> Singleton:
+        """Return the loop."""
+        c = self._context
+        return Singleton("provisioner", self._reconcile, clock=c.clock, rng=c.rng, metrics=c.metrics)
+
+    async def _reconcile(self) -> Result:
+        await self._batcher.wait()
+        try:
+            await self.provision()
+        except BaseException:
+            self._batcher.trigger("retry")  # what this window collected must not be lost with it
+            raise
+        return Result(0.0)
+
+    async def provision(self) -> Plan | None:
+        """Make one pass; return the plan, or None when there was nothing to decide."""
+        cluster = self._context.cluster
+        if not cluster.synced():
+            self._batcher.trigger("unsynced")
+            return None
+        await self._confirm_created()
+        await self._refresh_catalogues(cluster.managed_pools())
+        # From here to the problem nothing waits: what is seen is one moment.
+        snapshot = cluster.snapshot()
+        demand = demand_of(self._context, snapshot)
+        self._tell_invalid(demand)
+        if not demand.pods:
+            self._meters.unschedulable.set(0)
+            return None
+        log.info(FOUND, pods=shortened(pod_key(p) for p in demand.pods), count=len(demand.pods))
+        problem = problem_of(self._context, snapshot, demand.pods, self._catalogues, self._versions)
+        if not usable_pools(snapshot):
+            log.info(NO_POOLS)
+        with self._meters.solving(self._context.clock, len(demand.pods)):
+            plan = await self._context.executor.run(solve, problem, self._context.settings.solve_budget)
+        await self._carry_out(snapshot, demand, plan)
+        return plan
+
+    async def _confirm_created(self) -> None:
+        """Ask after claims that we created and the watch has not told of for a while."""
+        cluster = self._context.cluster
+        for claim in cluster.unconfirmed(older_than_seconds=_CONFIRM_AFTER_SECONDS):
+            try:
+                await self._context.client.get(NodeClaim, claim.name)
+            except NotFound:
+                cluster.forget_created(claim.name)
+
+    async def _refresh_catalogues(self, pools: Sequence[NodePool]) -> None:
+        """Get what each pool can buy; a pool that cannot tell is left out of this pass."""
+        fresh: dict[str, tuple[InstanceType, ...]] = {}
+        for pool in pools:
+            try:
+                types = await self._context.provider.instance_types(pool)
+            except Exception as error:  # a cloud may fail in any way; others must not suffer
+                log.error(NO_TYPES, NodePool=pool.name, error=str(error))
+                continue
+            if self._catalogues.get(pool.name) is not types:
+                self._versions[pool.name] = self._versions.get(pool.name, 0) + 1
+            fresh[pool.name] = types
+            self._context.cluster.note_catalogue(pool.name, types)
+        self._catalogues = fresh
+
+    # --- after the plan -----------------------------------------------------------------------------------
+
+    async def _carry_out(self, snapshot: Snapshot, demand: Demand, plan: Plan) -> None:
+        pods = {pod_key(pod): pod for pod in demand.pods}
+        wanted = [claim for claim in plan.claims if self._still_wanted(claim, pods)]
+        if wanted:
+            log.info(
+                COMPUTED,
+                nodeclaims=len(wanted),
+                pods=sum(len(c.pods) for c in wanted),
+                cost=round(plan.cost, 4),
+                lower_bound=plan.lower_bound,
+            )
+        created = await create_claims(self._context, wanted, "provisioned")
+        self._tell_placed(snapshot, plan, pods)
+        self._tell_created(created, pods)
+        self._tell_unschedulable(plan, pods)
+
+    def _still_wanted(self, planned: PlannedClaim, pods: dict[str, Pod]) -> bool:
+        """Tell whether, after the solver's time, any pod of the claim still needs it."""
+        cluster = self._context.cluster
+        return any(cluster.needs_place(pods[key]) for key in planned.pods)
+
+    def _tell_placed(self, snapshot: Snapshot, plan: Plan, pods: dict[str, Pod]) -> None:
+        """Nominate existing machines for the pods that are expected on them."""
+        rows = {row.name: row for row in snapshot.nodes}
+        for name, keys in plan.placements.items():
+            self._context.cluster.nominate(name)
+            row = rows[name]
+            places = [f"nodeclaim/{row.claim.name}"] if row.claim is not None else []
+            places += [f"node/{row.node.name}"] if row.node is not None else []
+            healthy = self._is_healthy(row.nodepool)
+            for key in keys:
+                self._nominate_pod(pods[key], ", ".join(places), healthy)
+
+    def _tell_created(self, created: Sequence[Creation], pods: dict[str, Pod]) -> None:
+        for creation in created:
+            if creation.claim is None:
+                for key in creation.planned.pods:
+                    self._decide(pods[key], placed=False)
+                continue
+            self._context.cluster.nominate(creation.claim.name)
+            healthy = self._is_healthy(creation.planned.pool.name)
+            for key in creation.planned.pods:
+                self._nominate_pod(pods[key], f"nodeclaim/{creation.claim.name}", healthy)
+
+    def _nominate_pod(self, pod: Pod, places: str, healthy: bool) -> None:
+        if not pod.spec.node_name:
+            self._decide(pod, placed=True, healthy=healthy)
+        self._context.recorder.publish(
+            pod, "Normal", "Nominated", f"Pod should schedule on: {places}", dedupe=[pod.metadata.uid]
+        )
+
+    def _decide(self, pod: Pod, *, placed: bool, healthy: bool = False) -> None:
+        waited = self._context.cluster.pod_times.decided(
+            pod_key(pod), self._context.clock.now(), placed=placed, healthy_pool=healthy
+        )
+        if waited is not None:
+            self._meters.decision_seconds.observe(waited)
+
+    def _tell_unschedulable(self, plan: Plan, pods: dict[str, Pod]) -> None:
+        self._meters.unschedulable.set(len(plan.unschedulable))
+        empty: dict[str, bool] = {}
+        for failure in plan.unschedulable:
+            pod = pods[failure.pod]
+            self._decide(pod, placed=False)
+            self._refuse(pod, str(failure))
+            for refusal in failure.refusals:
+                if refusal.constraint in ("nodepool", "minValues") and refusal.place:
+                    empty[refusal.place.removeprefix("nodepool/")] = refusal.constraint == "minValues"
+        for name, by_min_values in sorted(empty.items()):
+            pool = self._context.cluster.pool(name)
+            if pool is not None:
+                self._context.recorder.publish(
+                    pool,
+                    "Warning",
+                    "NoCompatibleInstanceTypes",
+                    "NodePool requirements filtered out all compatible available instance types"
+                    + (" due to minValues incompatibility" if by_min_values else ""),
+                    dedupe=[pool.metadata.uid],
+                    dedupe_seconds=60.0,
+                )
+
+    def _tell_invalid(self, demand: Demand) -> None:
+        self._meters.ignored.set(len(demand.invalid))
+        for pod, error in demand.invalid:
+            self._decide(pod, placed=False)
+            log.debug(IGNORED, Pod=pod_key(pod), error=error)
+            if error != NOT_OURS:
+                self._refuse(pod, error)
+
+    def _refuse(self, pod: Pod, error: str) -> None:
+        self._context.recorder.publish(
+            pod,
+            "Warning",
+            "FailedScheduling",
+            f"Failed to schedule pod, {error}",
+            dedupe=[pod.metadata.uid],
+            dedupe_seconds=SCHEDULING_EVENT_SECONDS,
+        )
+
+    def _is_healthy(self, pool: str) -> bool:
+        found = self._context.cluster.pool(pool)
+        return found is not None and conditions.is_true(found.status.conditions, "NodeRegistrationHealthy")
