@@ -5,9 +5,9 @@ Usage: python tools/field_tables.py MODULE_ROOT > src/karpenter/embedded/fields.
 MODULE_ROOT holds k8s.io/{api,apimachinery,apiextensions-apiserver}@VERSION, as `go mod download` leaves
 them. Only facts are taken: names, types, protobuf numbers, merge keys; no prose. For each struct:
 
-    field: [number, type, shape, required, list type, keys, strategic strategy, strategic key]
+    field: [number, type, shape, flags, list type, keys, strategic strategy, strategic key]
 
-with shape "" (one), "*" (list) or "m" (map by string), and inlined structs under the field "".
+with flags 1 (required) + 2 (a pointer in Go, so that zero differs from absent), shape "" (one), "*" (list) or "m" (map by string), and inlined structs under the field "".
 """
 
 import json
@@ -32,6 +32,7 @@ PACKAGES = {
     "resource.v1": "api@*/resource/v1/types.go",
     "node.v1": "api@*/node/v1/types.go",
     "authorization.v1": "api@*/authorization/v1/types.go",
+    "authentication.v1": "api@*/authentication/v1/types.go",
     "apiextensions.v1": "apiextensions-apiserver@*/pkg/apis/apiextensions/v1/types.go",
     "apiextensions.v1.schema": "apiextensions-apiserver@*/pkg/apis/apiextensions/v1/types_jsonschema.go",
 }
@@ -115,7 +116,7 @@ def fields_of(package: str, body: str, aliases: dict[str, str]) -> dict[str, lis
             number,
             type_name,
             shape,
-            int(required),
+            int(required) + (2 if field[2].startswith("*") else 0),
             (markers.get("listType") or markers.get("mapType") or markers.get("structType") or [""])[0],
             keys,
             tags.get("patchStrategy", ""),

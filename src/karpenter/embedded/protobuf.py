@@ -93,7 +93,9 @@ def _set(result: dict[str, Any], name: str, member: Member, value: Wire, depth: 
         )
     else:
         decoded = _value(shape, value, depth)
-        if decoded is not None and not (decoded == "" and not member.required):
+        # Go writes zeros of plain fields, which its JSON form leaves out.
+        zero = decoded in ("", 0) and not member.required and not member.nullable
+        if decoded is not None and not zero:
             result[name] = decoded
 
 

@@ -28,6 +28,7 @@ _PACKAGES = {
     "node.k8s.io": "node.v1",
     "apiextensions.k8s.io": "apiextensions.v1",
     "authorization.k8s.io": "authorization.v1",
+    "authentication.k8s.io": "authentication.v1",
 }
 
 
@@ -37,7 +38,7 @@ class Field(msgspec.Struct, frozen=True, array_like=True):
     number: int
     type: str
     shape: str  # "" one, "*" list, "m" map by string
-    required: int
+    flags: int  # 1 required, 2 zero differs from absent
     list_type: str
     keys: str
     strategy: str
@@ -65,6 +66,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     shape: Shape
     required: bool = False
+    nullable: bool = False  # zero differs from absent
     atomic: bool = False  # a map or object that apply owns as a whole
     list_rule: Literal["atomic", "set", "map"] = "atomic"
     keys: tuple[str, ...] = ()  # of a list of rule "map"
@@ -143,7 +145,8 @@ def _member(row: Field) -> Member:
     forms: dict[str, Form] = {"*": "list", "m": "map"}
     return Member(
         shape=Shape(form=forms[row.shape], item=item) if row.shape else item,
-        required=bool(row.required),
+        required=bool(row.flags & 1),
+        nullable=bool(row.flags & 2),
         atomic=row.list_type == "atomic",
         list_rule=cast(Any, rule if rule in ("set", "map") else "atomic"),
         keys=keys,
