@@ -58,7 +58,9 @@ class World:
         body = {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
         return await self.request("POST", path, body)
 
-    async def merge(self, kind: str, name: str, document: Any, *, namespace: str = "default", sub: str = "") -> Any:
+    async def merge(
+        self, kind: str, name: str, document: Any, *, namespace: str = "default", sub: str = ""
+    ) -> Any:
         """Merge-patch an object."""
         path = f"{PATHS[kind].format(namespace=namespace)}/{name}" + (f"/{sub}" if sub else "")
         return await self.request("PATCH", path, document, content_type="application/merge-patch+json")
@@ -74,12 +76,18 @@ class World:
 
     async def delete(self, kind: str, name: str, *, namespace: str = "default", policy: str = "") -> None:
         """Delete an object, with a propagation policy if one is given."""
-        body = {"kind": "DeleteOptions", "apiVersion": "v1"} | ({"propagationPolicy": policy} if policy else {})
+        body = {"kind": "DeleteOptions", "apiVersion": "v1"} | (
+            {"propagationPolicy": policy} if policy else {}
+        )
         await self.request("DELETE", f"{PATHS[kind].format(namespace=namespace)}/{name}", body)
 
     async def node(self, name: str, *, cpu: str = "4", zone: str = "a", **fields: Any) -> None:
         """Create a simulated node."""
-        labels = {"topology.kubernetes.io/zone": zone, "kubernetes.io/hostname": name, **fields.pop("labels", {})}
+        labels = {
+            "topology.kubernetes.io/zone": zone,
+            "kubernetes.io/hostname": name,
+            **fields.pop("labels", {}),
+        }
         metadata = {"labels": labels, "annotations": {"kwok.x-k8s.io/node": "fake"}}
         amounts = {"cpu": cpu, "memory": "16Gi", "pods": "110"}
         await self.create("Node", name, metadata=metadata, status={"allocatable": amounts}, **fields)
@@ -89,7 +97,9 @@ class World:
         template = {"metadata": {"labels": {"app": name}}, "spec": pod_spec(cpu)}
         selector = {"matchLabels": {"app": name}}
         await self.create(
-            "Deployment", name, spec={"replicas": replicas, "selector": selector, "template": template, **spec}
+            "Deployment",
+            name,
+            spec={"replicas": replicas, "selector": selector, "template": template, **spec},
         )
 
     async def pods(self, namespace: str = "default", **labels: str) -> list[Pod]:
@@ -127,7 +137,9 @@ Scenario = Callable[[World], Awaitable[Any]]
 def play() -> Callable[..., Any]:
     """Run a scenario against a fresh cluster under virtual time and return its result."""
 
-    def run(scenario: Scenario, *, seed: int = 1, latencies: KubeletLatencies | None = None, **options: Any) -> Any:
+    def run(
+        scenario: Scenario, *, seed: int = 1, latencies: KubeletLatencies | None = None, **options: Any
+    ) -> Any:
         async def main() -> Any:
             clock = LoopClock()
             cluster = EmbeddedCluster(clock=clock, rng=seeded(seed), latencies=latencies, **options)

@@ -49,7 +49,7 @@ def test_foreground_deletion_waits_for_dependents(play: Play) -> None:
             names = await world.names("Deployment")
             if await world.names("Pod"):
                 assert names == ["web"]
-            return names == []
+            return bool(names == [])
 
         await world.until(gone)
         assert await world.names("Pod") == []
@@ -97,7 +97,10 @@ def test_a_deleted_namespace_is_emptied_and_goes(play: Play) -> None:
         path = "/api/v1/namespaces/team/serviceaccounts"
         assert [i["metadata"]["name"] for i in (await world.request("GET", path))["items"]] == ["default"]
         await world.create("ConfigMap", "c", namespace="team")
-        template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        template = {
+            "metadata": {"labels": {"app": "x"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        }
         spec = {"replicas": 2, "selector": {"matchLabels": {"app": "x"}}, "template": template}
         await world.create("Deployment", "x", namespace="team", spec=spec)
         await world.clock.sleep(3)
@@ -313,7 +316,9 @@ def test_only_annotated_nodes_have_a_kubelet(play: Play, spec: Spec) -> None:
     """Nodes without kwok's annotation are somebody else's."""
 
     async def scenario(world: Any) -> None:
-        await world.create("Node", "real", status={"allocatable": {"cpu": "4", "pods": "10", "memory": "4Gi"}})
+        await world.create(
+            "Node", "real", status={"allocatable": {"cpu": "4", "pods": "10", "memory": "4Gi"}}
+        )
         await world.create("Pod", "p", spec=spec(nodeName="real"))
         await world.clock.sleep(10)
         assert "conditions" not in (await world.get("Node", "real"))["status"]
@@ -354,17 +359,21 @@ def test_a_history_repeats_itself_under_the_same_seed(play: Play, spec: Spec) ->
 
         async def follow() -> None:
             async for event in world.cluster.transport().watch("/api/v1/pods"):
-                events.append(event)
+                events.append(event)  # noqa: PERF401 (what came before the cancellation must be kept)
 
         task = asyncio.ensure_future(follow())
         for zone in "abc":
             await world.node(f"n-{zone}", zone=zone)
         await world.deployment("web", 12)
         await world.create(
-            "Job", "batch", spec={"completions": 4, "parallelism": 2, "template": {"spec": spec(restartPolicy="Never")}}
+            "Job",
+            "batch",
+            spec={"completions": 4, "parallelism": 2, "template": {"spec": spec(restartPolicy="Never")}},
         )
         await world.clock.sleep(5)
-        await world.merge("Deployment", "web", {"spec": {"template": {"metadata": {"annotations": {"v": "2"}}}}})
+        await world.merge(
+            "Deployment", "web", {"spec": {"template": {"metadata": {"annotations": {"v": "2"}}}}}
+        )
         await world.delete("Node", "n-b")
         await world.clock.sleep(60)
         task.cancel()
@@ -387,9 +396,17 @@ def test_a_stopped_cluster_goes_on_where_it_was(tmp_path: Path) -> None:
             await cluster.ready.wait()
             transport = cluster.transport()
             if first:
-                template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+                template = {
+                    "metadata": {"labels": {"a": "b"}},
+                    "spec": {"containers": [{"name": "c", "image": "i"}]},
+                }
                 spec = {"replicas": 5, "selector": {"matchLabels": {"a": "b"}}, "template": template}
-                body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
+                body = {
+                    "apiVersion": "apps/v1",
+                    "kind": "Deployment",
+                    "metadata": {"name": "d"},
+                    "spec": spec,
+                }
                 path = "/apis/apps/v1/namespaces/default/deployments"
                 await transport.request("POST", path, body=json.dumps(body).encode())
                 await clock.sleep(1)

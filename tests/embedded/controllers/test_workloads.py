@@ -29,7 +29,10 @@ def test_a_deployment_scales_up_and_down(play: Play) -> None:
 
         await world.until(up)
         status = (await world.get("Deployment", "web"))["status"]
-        assert {c["type"]: c["status"] for c in status["conditions"]} == {"Available": "True", "Progressing": "True"}
+        assert {c["type"]: c["status"] for c in status["conditions"]} == {
+            "Available": "True",
+            "Progressing": "True",
+        }
         assert status["updatedReplicas"] == status["readyReplicas"] == 5
         await world.merge("Deployment", "web", {"spec": {"replicas": 2}})
         await world.clock.sleep(5)
@@ -78,8 +81,10 @@ def test_a_rollout_stays_within_surge_and_unavailability(play: Play) -> None:
             seen.append((len(pods), ready(pods)))
             [deployment] = await world.list(FullDeployment)
             status = deployment.status
-            return bool(status.updated_replicas == status.available_replicas == status.replicas == 8
-                        and status.observed_generation == deployment.metadata.generation)
+            return bool(
+                status.updated_replicas == status.available_replicas == status.replicas == 8
+                and status.observed_generation == deployment.metadata.generation
+            )
 
         await world.until(done)
         assert max(total for total, _ in seen) <= 10
@@ -106,14 +111,19 @@ def test_recreate_stops_everything_before_it_starts_anew(play: Play) -> None:
         await world.node("n1")
         await world.deployment("db", 3, strategy={"type": "Recreate"})
         await world.clock.sleep(5)
-        await world.merge("Deployment", "db", {"spec": {"template": {"metadata": {"annotations": {"v": "2"}}}}})
+        await world.merge(
+            "Deployment", "db", {"spec": {"template": {"metadata": {"annotations": {"v": "2"}}}}}
+        )
 
         async def done() -> bool:
             pods = await world.pods(app="db")
             assert len({p.metadata.labels["pod-template-hash"] for p in pods}) <= 1
             [deployment] = await world.list(FullDeployment)
-            return bool(deployment.status.observed_generation == 2 and deployment.status.updated_replicas == 3
-                        and ready(pods) == 3)
+            return bool(
+                deployment.status.observed_generation == 2
+                and deployment.status.updated_replicas == 3
+                and ready(pods) == 3
+            )
 
         await world.until(done)
 
@@ -138,7 +148,10 @@ def test_statefulsets_number_their_pods(play: Play, spec: Spec, policy: str) -> 
                 "volumeClaimTemplates": [
                     {
                         "metadata": {"name": "data"},
-                        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+                        "spec": {
+                            "accessModes": ["ReadWriteOnce"],
+                            "resources": {"requests": {"storage": "1Gi"}},
+                        },
                     }
                 ],
             },
@@ -182,7 +195,9 @@ def test_statefulset_updates_go_from_the_last_pod_down_to_the_partition(play: Pl
         )
         await world.clock.sleep(10)
         before = {p.name: p.metadata.uid for p in await world.pods(app="db")}
-        await world.merge("StatefulSet", "db", {"spec": {"template": {"metadata": {"annotations": {"v": "2"}}}}})
+        await world.merge(
+            "StatefulSet", "db", {"spec": {"template": {"metadata": {"annotations": {"v": "2"}}}}}
+        )
         order: list[str] = []
 
         async def done() -> bool:
@@ -295,7 +310,11 @@ def test_indexed_jobs_run_each_index_once(play: Play, spec: Spec) -> None:
         await world.create("Job", "idx", spec=job)
         await world.clock.sleep(30)
         pods = await world.pods()
-        assert sorted(p.metadata.annotations["batch.kubernetes.io/job-completion-index"] for p in pods) == ["0", "1", "2"]
+        assert sorted(p.metadata.annotations["batch.kubernetes.io/job-completion-index"] for p in pods) == [
+            "0",
+            "1",
+            "2",
+        ]
         assert (await world.get("Job", "idx"))["status"]["completedIndexes"] == "0-2"
 
     play(scenario)
@@ -325,7 +344,9 @@ def test_cronjobs_start_a_job_each_turn_and_keep_few(play: Play, spec: Spec) -> 
         ({"maxUnavailable": 1}, 4, 1),
     ],
 )
-def test_budgets_report_what_they_allow(play: Play, limits: dict[str, Any], desired: int, allowed: int) -> None:
+def test_budgets_report_what_they_allow(
+    play: Play, limits: dict[str, Any], desired: int, allowed: int
+) -> None:
     """Percentages round up; allowed is what is healthy beyond what must be."""
 
     async def scenario(world: Any) -> None:

@@ -30,7 +30,7 @@ class CronPlan(msgspec.Struct, frozen=True):
 
     start: float | None
     delete: list[Job]
-    look_again: float
+    look_again: float | None
 
 
 def plan_cronjob(cronjob: CronJob, jobs: list[Job], now: float) -> CronPlan:
@@ -44,7 +44,8 @@ def plan_cronjob(cronjob: CronJob, jobs: list[Job], now: float) -> CronPlan:
     spec = cronjob.spec
     cron = parse_cron(spec.schedule)
     doomed = _beyond_history(cronjob, jobs)
-    look_again = cron.next_after(now) - now
+    following = cron.next_after(now)
+    look_again = following - now if following is not None else None  # a schedule may have no further turn
     if spec.suspend or cronjob.deleting:
         return CronPlan(None, doomed, look_again)
     since = cronjob.status.last_schedule_time or cronjob.metadata.creation_timestamp
@@ -53,8 +54,8 @@ def plan_cronjob(cronjob: CronJob, jobs: list[Job], now: float) -> CronPlan:
         earliest = max(earliest, now - spec.starting_deadline_seconds)
     due: float | None = None
     turn = cron.next_after(earliest)
-    if turn <= now:
-        due = max(turn, cron.previous(now + 1e-3))
+    if turn is not None and turn <= now:
+        due = max(turn, cron.previous(now + 1e-3) or turn)
     active = [j for j in jobs if not finished_condition(j) and not j.deleting]
     if due is not None and active:
         if spec.concurrency_policy == "Forbid":
@@ -138,7 +139,13 @@ class CronJobController:
 
     def _status(self, cronjob: CronJob, jobs: list[Job]) -> dict[str, Any]:
         active = [
-            {"apiVersion": "batch/v1", "kind": "Job", "name": j.name, "namespace": j.namespace, "uid": j.metadata.uid}
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "name": j.name,
+                "namespace": j.namespace,
+                "uid": j.metadata.uid,
+            }
             for j in jobs
             if not finished_condition(j)
         ]

@@ -58,7 +58,8 @@ def daemon_spec(template: dict[str, Any]) -> PodSpec:
     """Return the part of a template that decides on which nodes its pods belong, tolerations included."""
     spec = msgspec.convert(template.get("spec") or {}, PodSpec)
     return msgspec.structs.replace(
-        spec, tolerations=[*spec.tolerations, *(msgspec.convert(t, Toleration) for t in tolerations(template))]
+        spec,
+        tolerations=[*spec.tolerations, *(msgspec.convert(t, Toleration) for t in tolerations(template))],
     )
 
 

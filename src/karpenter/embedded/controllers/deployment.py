@@ -1,5 +1,7 @@
 """Carries out what `rollout` decides for each Deployment."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from karpenter.base.clock import Clock
@@ -97,12 +99,12 @@ class DeploymentController:
         kind: type[FullDeployment] | type[FullReplicaSet],
         name: str,
         namespace: str,
-        document: dict[str, object],
+        document: Mapping[str, object],
         subresource: str = "",
     ) -> None:
         try:
             await self._client.patch(
-                kind, name, merge(document), namespace=namespace, subresource=subresource
+                kind, name, merge(dict(document)), namespace=namespace, subresource=subresource
             )
         except NotFound:
             return

@@ -141,7 +141,8 @@ class GarbageCollector:
     async def _collect(self, vertex: _Vertex) -> None:
         if not vertex.owners:
             return
-        solid, dangling = [], []
+        solid: list[OwnerReference] = []
+        dangling: list[OwnerReference] = []
         for owner in vertex.owners:
             (solid if await self._exists(owner, vertex.namespace) else dangling).append(owner)
         if not dangling:

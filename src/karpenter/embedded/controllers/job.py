@@ -51,7 +51,9 @@ class JobPlan(msgspec.Struct, frozen=True):
 
 def finished_condition(job: Job) -> str:
     """Return `Complete` or `Failed` once the Job is over."""
-    return next((c.type for c in job.status.conditions if c.type in ("Complete", "Failed") and c.status == "True"), "")
+    return next(
+        (c.type for c in job.status.conditions if c.type in ("Complete", "Failed") and c.status == "True"), ""
+    )
 
 
 def parse_indexes(text: str) -> set[int]:
@@ -107,7 +109,9 @@ def plan_job(job: Job, pods: list[Pod], now: float, *, last_failure: float | Non
     active = [p for p in pods if is_active(p)]
     over = finished_condition(job)
     conditions = [msgspec.to_builtins(c) for c in status.conditions]
-    wanted_total = spec.completions if spec.completions is not None else (1 if spec.parallelism is None else None)
+    wanted_total = (
+        spec.completions if spec.completions is not None else (1 if spec.parallelism is None else None)
+    )
     create: list[int] = []
     delete: list[Pod] = []
     look_again: float | None = None
@@ -166,9 +170,9 @@ def _verdict(
     spec = job.spec
     if failed > spec.backoff_limit:
         return "Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit"
-    if spec.active_deadline_seconds is not None and job.status.start_time:
-        if now >= parse_time(job.status.start_time) + spec.active_deadline_seconds:
-            return "Failed", "DeadlineExceeded", "Job was active longer than specified deadline"
+    deadline = spec.active_deadline_seconds
+    if deadline is not None and job.status.start_time and now >= parse_time(job.status.start_time) + deadline:
+        return "Failed", "DeadlineExceeded", "Job was active longer than specified deadline"
     if wanted is not None and succeeded >= wanted:
         return "Complete", "CompletionsReached", "Reached expected number of succeeded pods"
     if wanted is None and succeeded > 0 and active == 0:
@@ -202,7 +206,8 @@ def _wanted_active(job: Job, wanted: int | None, succeeded: int) -> int:
 def _backoff_left(failed: int, last_failure: float | None, now: float) -> float:
     if failed == 0 or last_failure is None:
         return 0.0
-    return last_failure + min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** min(failed - 1, 16)) - now
+    pause = min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * float(1 << min(failed - 1, 16)))
+    return last_failure + pause - now
 
 
 def _indexes_to_run(
@@ -320,7 +325,9 @@ class JobController:
             if (
                 pod.namespace == namespace
                 and TRACKING in pod.metadata.finalizers
-                and any(o.controller and o.kind == "Job" and o.name == name for o in pod.metadata.owner_references)
+                and any(
+                    o.controller and o.kind == "Job" and o.name == name for o in pod.metadata.owner_references
+                )
             ):
                 await self._untrack(pod)
 

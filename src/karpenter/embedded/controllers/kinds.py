@@ -14,7 +14,7 @@ from karpenter.apis.meta import Condition, KubeObject, LabelSelector, Object, Re
 EMPTY = msgspec.Raw(b"{}")
 
 
-class RollingUpdate(Object):
+class RollingUpdate(Object, frozen=True):
     """How far a rollout may deviate from the desired count (or, for StatefulSets, where it stops)."""
 
     max_surge: IntOrString | None = None
@@ -22,20 +22,20 @@ class RollingUpdate(Object):
     partition: int = 0
 
 
-class Strategy(Object):
+class Strategy(Object, frozen=True):
     """A Deployment's strategy, or a StatefulSet's or DaemonSet's update strategy."""
 
     type: str = "RollingUpdate"
     rolling_update: RollingUpdate | None = None
 
 
-class WorkloadCondition(Condition):
+class WorkloadCondition(Condition, frozen=True):
     """A condition of apps/v1, which also says when it was last confirmed."""
 
     last_update_time: str | None = None
 
 
-class WorkloadStatus(Object):
+class WorkloadStatus(Object, frozen=True):
     """The counts of apps/v1 statuses, all kinds together."""
 
     replicas: int = 0
@@ -52,7 +52,7 @@ class WorkloadStatus(Object):
     conditions: list[WorkloadCondition] = []
 
 
-class DeploymentSpec(Object):
+class DeploymentSpec(Object, frozen=True):
     """apps/v1 DeploymentSpec."""
 
     replicas: int = 1
@@ -65,7 +65,7 @@ class DeploymentSpec(Object):
     paused: bool = False
 
 
-class FullDeployment(KubeObject):
+class FullDeployment(KubeObject, frozen=True):
     """apps/v1 Deployment with its whole template."""
 
     resource: ClassVar[Resource] = Resource(
@@ -75,7 +75,7 @@ class FullDeployment(KubeObject):
     status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
 
 
-class ReplicaSetSpec(Object):
+class ReplicaSetSpec(Object, frozen=True):
     """apps/v1 ReplicaSetSpec."""
 
     replicas: int = 1
@@ -84,7 +84,7 @@ class ReplicaSetSpec(Object):
     min_ready_seconds: int = 0
 
 
-class FullReplicaSet(KubeObject):
+class FullReplicaSet(KubeObject, frozen=True):
     """apps/v1 ReplicaSet with its whole template."""
 
     resource: ClassVar[Resource] = Resource(
@@ -94,20 +94,20 @@ class FullReplicaSet(KubeObject):
     status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
 
 
-class Ordinals(Object):
+class Ordinals(Object, frozen=True):
     """Where a StatefulSet starts to count."""
 
     start: int = 0
 
 
-class ClaimRetention(Object):
+class ClaimRetention(Object, frozen=True):
     """Whether a StatefulSet's claims go with it."""
 
     when_deleted: str = "Retain"
     when_scaled: str = "Retain"
 
 
-class StatefulSetSpec(Object):
+class StatefulSetSpec(Object, frozen=True):
     """apps/v1 StatefulSetSpec."""
 
     replicas: int = 1
@@ -123,7 +123,7 @@ class StatefulSetSpec(Object):
     persistent_volume_claim_retention_policy: ClaimRetention | None = None
 
 
-class FullStatefulSet(KubeObject):
+class FullStatefulSet(KubeObject, frozen=True):
     """apps/v1 StatefulSet with its whole templates."""
 
     resource: ClassVar[Resource] = Resource(
@@ -133,7 +133,7 @@ class FullStatefulSet(KubeObject):
     status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
 
 
-class DaemonSetSpec(Object):
+class DaemonSetSpec(Object, frozen=True):
     """apps/v1 DaemonSetSpec."""
 
     selector: LabelSelector | None = None
@@ -142,7 +142,7 @@ class DaemonSetSpec(Object):
     min_ready_seconds: int = 0
 
 
-class DaemonSetStatus(Object):
+class DaemonSetStatus(Object, frozen=True):
     """apps/v1 DaemonSetStatus."""
 
     current_number_scheduled: int = 0
@@ -155,7 +155,7 @@ class DaemonSetStatus(Object):
     observed_generation: int = 0
 
 
-class FullDaemonSet(KubeObject):
+class FullDaemonSet(KubeObject, frozen=True):
     """apps/v1 DaemonSet with its whole template."""
 
     resource: ClassVar[Resource] = Resource(
@@ -165,7 +165,7 @@ class FullDaemonSet(KubeObject):
     status: DaemonSetStatus = msgspec.field(default_factory=DaemonSetStatus)
 
 
-class JobSpec(Object):
+class JobSpec(Object, frozen=True):
     """batch/v1 JobSpec."""
 
     parallelism: int | None = None
@@ -179,14 +179,14 @@ class JobSpec(Object):
     template: msgspec.Raw = EMPTY
 
 
-class UncountedPods(Object):
+class UncountedPods(Object, frozen=True):
     """Finished pods (uids) that are in the counts but still carry the tracking finalizer."""
 
     succeeded: list[str] = []
     failed: list[str] = []
 
 
-class JobStatus(Object):
+class JobStatus(Object, frozen=True):
     """batch/v1 JobStatus."""
 
     active: int = 0
@@ -200,7 +200,7 @@ class JobStatus(Object):
     conditions: list[Condition] = []
 
 
-class Job(KubeObject):
+class Job(KubeObject, frozen=True):
     """batch/v1 Job."""
 
     resource: ClassVar[Resource] = Resource(
@@ -210,14 +210,14 @@ class Job(KubeObject):
     status: JobStatus = msgspec.field(default_factory=JobStatus)
 
 
-class JobTemplate(Object):
+class JobTemplate(Object, frozen=True):
     """The Job a CronJob stamps out."""
 
     metadata: msgspec.Raw = EMPTY
     spec: msgspec.Raw = EMPTY
 
 
-class CronJobSpec(Object):
+class CronJobSpec(Object, frozen=True):
     """batch/v1 CronJobSpec."""
 
     schedule: str = ""
@@ -229,7 +229,7 @@ class CronJobSpec(Object):
     job_template: JobTemplate = msgspec.field(default_factory=JobTemplate)
 
 
-class CronJobStatus(Object):
+class CronJobStatus(Object, frozen=True):
     """batch/v1 CronJobStatus."""
 
     active: list[dict[str, Any]] = []
@@ -237,7 +237,7 @@ class CronJobStatus(Object):
     last_successful_time: str | None = None
 
 
-class CronJob(KubeObject):
+class CronJob(KubeObject, frozen=True):
     """batch/v1 CronJob."""
 
     resource: ClassVar[Resource] = Resource(
@@ -247,7 +247,7 @@ class CronJob(KubeObject):
     status: CronJobStatus = msgspec.field(default_factory=CronJobStatus)
 
 
-class ClaimSpec(Object):
+class ClaimSpec(Object, frozen=True):
     """core/v1 PersistentVolumeClaimSpec as the volume controller needs it."""
 
     volume_name: str = ""
@@ -258,13 +258,13 @@ class ClaimSpec(Object):
     volume_mode: str = "Filesystem"
 
 
-class ClaimStatus(Object):
+class ClaimStatus(Object, frozen=True):
     """core/v1 PersistentVolumeClaimStatus."""
 
     phase: str = ""
 
 
-class FullClaim(KubeObject):
+class FullClaim(KubeObject, frozen=True):
     """core/v1 PersistentVolumeClaim."""
 
     resource: ClassVar[Resource] = Resource(
@@ -274,7 +274,7 @@ class FullClaim(KubeObject):
     status: ClaimStatus = msgspec.field(default_factory=ClaimStatus)
 
 
-class ClaimReference(Object):
+class ClaimReference(Object, frozen=True):
     """Which claim a volume belongs to."""
 
     name: str = ""
@@ -282,13 +282,13 @@ class ClaimReference(Object):
     uid: str = ""
 
 
-class VolumeAffinity(Object):
+class VolumeAffinity(Object, frozen=True):
     """Which nodes reach a volume."""
 
     required: NodeSelector | None = None
 
 
-class VolumeSpec(Object):
+class VolumeSpec(Object, frozen=True):
     """core/v1 PersistentVolumeSpec as the volume controller needs it."""
 
     capacity: dict[str, IntOrString] = {}
@@ -299,7 +299,7 @@ class VolumeSpec(Object):
     node_affinity: VolumeAffinity | None = None
 
 
-class FullVolume(KubeObject):
+class FullVolume(KubeObject, frozen=True):
     """core/v1 PersistentVolume."""
 
     resource: ClassVar[Resource] = Resource(

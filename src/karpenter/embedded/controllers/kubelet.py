@@ -1,4 +1,4 @@
-"""Simulated kubelets: they carry out the stages of nodes annotated `kwok.x-k8s.io/node: fake` and their pods."""
+"""Simulated kubelets: the stages of nodes annotated `kwok.x-k8s.io/node: fake`, and of the pods there."""
 
 from typing import Any
 

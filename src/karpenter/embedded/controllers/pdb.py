@@ -10,7 +10,14 @@ from karpenter.base.clock import Clock, format_time
 from karpenter.base.metrics import Metrics
 from karpenter.base.randomness import Random
 from karpenter.embedded.controllers.kinds import FullDeployment, FullReplicaSet, FullStatefulSet
-from karpenter.embedded.controllers.pods import controller_of, is_finished, is_ready, own_key, pod_cache, watch_pods
+from karpenter.embedded.controllers.pods import (
+    controller_of,
+    is_finished,
+    is_ready,
+    own_key,
+    pod_cache,
+    watch_pods,
+)
 from karpenter.embedded.controllers.rollout import scaled_value
 from karpenter.embedded.scheduler.predicates import label_selector_holds
 from karpenter.kube.errors import NotFound
@@ -111,7 +118,7 @@ class DisruptionBudgetController:
         return Result()
 
     def _expected(self, budget: PodDisruptionBudget, pods: list[Pod]) -> int:
-        """Return how many pods should exist: what their controllers ask for, as far as a limit needs to know."""
+        """Return how many pods should exist: what their controllers ask for, if the limit needs to know."""
         spec = budget.spec
         if spec.max_unavailable is None and not isinstance(spec.min_available, str):
             return len(pods)

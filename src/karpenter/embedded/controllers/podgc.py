@@ -62,8 +62,6 @@ class PodCollector:
                     namespace=pod.namespace,
                     subresource="status",
                 )
-            await self._client.delete(
-                Pod, pod.name, namespace=pod.namespace, uid=uid, grace_period_seconds=0
-            )
+            await self._client.delete(Pod, pod.name, namespace=pod.namespace, uid=uid, grace_period_seconds=0)
         except (NotFound, Conflict):
             return

@@ -98,7 +98,11 @@ def watch_pods(
     """
 
     def on_change(change: Change[Pod]) -> None:
-        if change.old is not None and change.type == "MODIFIED" and _counts(change.old) == _counts(change.object):
+        if (
+            change.old is not None
+            and change.type == "MODIFIED"
+            and _counts(change.old) == _counts(change.object)
+        ):
             return
         after = 0.0 if change.type == "DELETED" else GATHER_SECONDS
         for key in keys(change):

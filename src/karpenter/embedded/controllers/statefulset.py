@@ -109,7 +109,7 @@ def _step(
 def _outdated(
     statefulset: FullStatefulSet, wanted: range, pods: dict[int, Pod], healthy: set[int], update: str
 ) -> list[Pod]:
-    """Return the pods to replace now: from the highest number down to the partition, within maxUnavailable."""
+    """Return the pods to replace now: from the highest down to the partition, within maxUnavailable."""
     strategy = statefulset.spec.update_strategy
     if strategy.type != "RollingUpdate":
         return []
@@ -186,7 +186,7 @@ def pod_for(statefulset: FullStatefulSet, ordinal: int) -> dict[str, Any]:
 
 
 def claims_for(statefulset: FullStatefulSet, ordinal: int) -> list[dict[str, Any]]:
-    """Return the claims of one number; `metadata.labels_from` holds the template's name until they are sent."""
+    """Return the claims of one number; `metadata.labels_from` is the template's name, not to be sent."""
     selector = statefulset.spec.selector
     labels = dict(selector.match_labels) if selector else {}
     claims = []

@@ -28,7 +28,7 @@ BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 
 
-class ReclaimingClass(StorageClass):
+class ReclaimingClass(StorageClass, frozen=True):
     """storage.k8s.io/v1 StorageClass with its reclaim policy."""
 
     reclaim_policy: str = "Delete"
@@ -61,9 +61,12 @@ def matching_volume(claim: FullClaim, volumes: list[FullVolume], node: Node | No
         ):
             continue
         required = spec.node_affinity.required if spec.node_affinity else None
-        if node is not None and required is not None:
-            if not node_selector_holds(required, node.metadata.labels, node.name):
-                continue
+        if (
+            node is not None
+            and required is not None
+            and not node_selector_holds(required, node.metadata.labels, node.name)
+        ):
+            continue
         fitting.append((size, volume.name, volume))
     return min(fitting, key=lambda each: each[:2])[2] if fitting else None
 

@@ -92,7 +92,7 @@ def _unschedulable_passes(model: ClusterModel, pod_class: PodClass) -> Bools:
 def evaluate(
     model: ClusterModel, pod_class: PodClass, volumes: VolumePlan | None = None, *, key: str = ""
 ) -> Evaluation:
-    """Run every filter for a pod of the class; `key` names the pod whose own nomination does not hinder it."""
+    """Run every filter for a pod of the class; `key` names the pod whose own promise does not hinder it."""
     verdicts = [
         Verdict(_unschedulable_passes(model, pod_class), _said(UNSCHEDULABLE_REASON), False),
         Verdict(taints_pass(model, pod_class), _taint_reason(pod_class), False),
@@ -145,7 +145,8 @@ def _resources(model: ClusterModel, pod_class: PodClass, key: str) -> Verdict:
         lacking = [names[columns[i]] for i in np.flatnonzero(short[node.row])]
         return ["Too many pods" if name == "pods" else f"Insufficient {name}" for name in lacking]
 
-    return Verdict(~short.any(axis=1), say, True)
+    passes: Bools = ~np.asarray(short.any(axis=1))
+    return Verdict(passes, say, True)
 
 
 def _ports_free(model: ClusterModel, pod_class: PodClass) -> Bools:

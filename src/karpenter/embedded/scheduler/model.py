@@ -85,7 +85,7 @@ class ClusterModel:
         self._codes: dict[str, tuple[Ints, dict[str, int]]] = {}
         self._counters: dict[Hashable, Counter] = {}
         self._class_counters: dict[bytes, list[Counter]] = {}
-        self._holders: dict[Hashable, tuple[Term, str]] = {}
+        self._holders: dict[tuple[Hashable, ...], tuple[Term, str]] = {}
         self._masks: dict[Hashable, _Mask] = {}
         self._ticks = 0
         self._waiting: dict[str, list[Placed]] = {}  # pods seen before their node
@@ -389,7 +389,7 @@ class ClusterModel:
         promised[entry.row, columns] += sign * amounts
 
     def reserved(self, key: str, pod_class: PodClass) -> Ints | None:
-        """Return what each row has promised to pods as important as this one (None: nothing), itself aside."""
+        """Return what each row has promised to other pods at least as important (None: nothing)."""
         if not self.nominated:
             return None
         matrices = [m for priority, m in self._promised.items() if priority >= pod_class.priority]

@@ -16,7 +16,7 @@ Selector = tuple[bytes, NodeSelector]
 
 
 class VolumePlan(msgspec.Struct, frozen=True):
-    """Node selectors that all must hold, what will be attached, and the claims to bind once a node is chosen."""
+    """Node selectors that all must hold, what will be attached, and the claims to bind afterwards."""
 
     bound_affinities: list[Selector] = []
     allowed_topologies: list[Selector] = []
