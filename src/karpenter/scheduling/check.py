@@ -310,7 +310,11 @@ def _limits(problem: Problem, plan: Plan) -> Iterator[str]:
                 used = len(claims)
             else:
                 used = sum(
-                    max(catalogue[n].capacity.get(resource, 0) for n in c.instance_types) for c in claims
+                    max(
+                        (catalogue[n].capacity.get(resource, 0) for n in c.instance_types if n in catalogue),
+                        default=0,
+                    )
+                    for c in claims
                 )
             if used > max(left, 0):
                 yield f"NodePool {offer.pool.name}: {used} {resource} planned, {left} left of the limit"

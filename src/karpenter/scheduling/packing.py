@@ -123,9 +123,7 @@ def _fill_in_order(room: Amounts, matrix: Amounts, limits: Amounts, joins: Mask)
     return counts
 
 
-def _fill_by_worth(
-    room: Amounts, matrix: Amounts, limits: Amounts, joins: Mask, worth: Prices
-) -> Amounts:
+def _fill_by_worth(room: Amounts, matrix: Amounts, limits: Amounts, joins: Mask, worth: Prices) -> Amounts:
     """Return, by type and class, how many pods fit when the class worth most for its room goes next.
 
     The first class is the one the node is opened for, so one pod of it is always there.
