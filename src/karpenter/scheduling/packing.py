@@ -68,8 +68,8 @@ class Choice(msgspec.Struct, frozen=True):
 def choose(space: PoolSpace, start: Requirements, prices: Prices, queue: Sequence[Ask]) -> Choice:
     """Return the type, among those with a finite price, that is best opened for the first of `queue`.
 
-    All types are filled with the queue in order; the most promising ones are filled again, each step with what
-    is worth most for the room it takes, which finds complements that an order by size does not.
+    All types are filled with the queue in order; the most promising are filled again, each step with what is
+    worth most for the room it takes, which finds complements that an order by size does not.
     """
     candidates = _frontier(prices, space.room)
     cost = prices[candidates] + NODE_FEE
@@ -95,7 +95,7 @@ def choose(space: PoolSpace, start: Requirements, prices: Prices, queue: Sequenc
 def _joinable(
     space: PoolSpace, start: Requirements, prices: Prices, candidates: Amounts, queue: Sequence[Ask]
 ) -> Mask:
-    """Return, by class and type, whether the class can join the earlier ones without making the type dearer."""
+    """Return, by class and type, whether the class can join those before without making it dearer."""
     joins = np.zeros((len(queue), len(candidates)), dtype=np.bool_)
     requirements = start
     for position, ask in enumerate(queue):
@@ -138,7 +138,7 @@ def _fill_by_worth(room: Amounts, matrix: Amounts, limits: Amounts, joins: Mask,
         free = room[:, columns].astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(wanted > 0, wanted[None] / free[:, None], 0.0).max(axis=2)
-        fits = (share <= 1) & joins.T & (counts < limits) & (free >= 0).all(axis=1)[:, None]
+        fits = (share <= 1) & joins.T & (counts < limits) & np.all(free >= 0, axis=1)[:, None]
         if not fits.any():
             return counts
         with np.errstate(divide="ignore"):
@@ -156,7 +156,7 @@ def _fill_by_worth(room: Amounts, matrix: Amounts, limits: Amounts, joins: Mask,
 def fill(
     space: PoolSpace, choice: Choice, start: Requirements, allowed: Mask, queue: Sequence[Ask]
 ) -> Pattern:
-    """Return a node opened for the first of `queue` and filled with the others: first as chosen, then in order.
+    """Return a node for the first of `queue`, filled with the others: first as chosen, then in order.
 
     Others join only where they don't make the node dearer. `allowed` are the types that may be listed; with
     minValues, enough of them have to hold the whole content.
