@@ -1,0 +1,95 @@
+"""CEL rules (`x-kubernetes-validations`), behind one small door so that the engine could be changed.
+
+Rules see the value as `self` and, on updates, the old one as `oldSelf`; a rule that mentions `oldSelf` is a
+transition rule and holds vacuously on creation. A rule that cannot be evaluated fails, as in Kubernetes.
+"""
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+MAX_EXPRESSION_LENGTH = 5 * 1024
+_OLD_SELF = re.compile(r"\boldSelf\b")
+
+
+class CelError(ValueError):
+    """A rule is not CEL."""
+
+
+class Rule:
+    """A compiled rule."""
+
+    def __init__(self, text: str) -> None:
+        if len(text) > MAX_EXPRESSION_LENGTH:
+            raise CelError(f"rule is longer than {MAX_EXPRESSION_LENGTH} characters")
+        self.text = text
+        self.transition = bool(_OLD_SELF.search(text))
+        try:
+            self._program = _engine().compile(text)
+        except ValueError as error:
+            raise CelError(f"rule {text!r} is not CEL: {error}") from error
+
+    def evaluate(self, value: Any, old: Any = None) -> Any:
+        """Return what the expression gives for `value` (and `old`).
+
+        Raises:
+            CelError: when it cannot be evaluated (no such key, wrong type, …).
+        """
+        context = _engine().Context(
+            variables={"self": value, "oldSelf": old} if self.transition else {"self": value},
+            functions=_FUNCTIONS,
+        )
+        try:
+            return self._program.execute(context)
+        except Exception as error:  # the engine raises whatever fits; all of it means "not evaluable"
+            raise CelError(str(error)) from error
+
+    def holds(self, value: Any, old: Any = None) -> bool:
+        """Tell whether the rule holds; a rule that cannot be evaluated does not."""
+        try:
+            return self.evaluate(value, old) is True
+        except CelError:
+            return False
+
+
+@lru_cache(maxsize=1024)
+def compile_rule(text: str) -> Rule:
+    """Return the compiled rule.
+
+    Raises:
+        CelError: when `text` is not CEL.
+    """
+    return Rule(text)
+
+
+@lru_cache(maxsize=1)
+def _engine() -> Any:
+    import cel  # half a second: only where a rule is really needed
+
+    return cel
+
+
+def _find(text: str, pattern: str) -> str:
+    match = re.search(pattern, text)
+    return match.group(0) if match else ""
+
+
+def _find_all(text: str, pattern: str) -> list[str]:
+    return [match.group(0) for match in re.finditer(pattern, text)]
+
+
+def _split(text: str, separator: str) -> list[str]:
+    return text.split(separator) if separator else list(text)
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "find": _find,
+    "findAll": _find_all,
+    "split": _split,
+    "lowerAscii": lambda text: text.lower(),
+    "upperAscii": lambda text: text.upper(),
+    "trim": lambda text: text.strip(),
+    "replace": lambda text, old, new: text.replace(old, new),
+}
+"""Kubernetes' string extensions, as methods: `self.find("^a")`."""
