@@ -5,20 +5,22 @@ checked. Custom kinds follow their schema and CEL rules (`karpenter.apis.validat
 `karpenter.embedded.defaults` and `karpenter.embedded.validity`.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from karpenter.apis.validation import FieldError
+from karpenter.apis.validation.cel import CelError
 from karpenter.embedded import errors
 from karpenter.embedded.defaults import apply_defaults
 from karpenter.embedded.errors import Cause
-from karpenter.embedded.kinds import Kind, KindRegistry
+from karpenter.embedded.kinds import Kind, KindRegistry, kinds_of_crd
 from karpenter.embedded.pruning import prune, unknown_fields
 from karpenter.embedded.requests import WriteOptions
 from karpenter.embedded.shapes import shape_of
 from karpenter.embedded.store import Store
 from karpenter.embedded.validity import causes_of_create, causes_of_update, meta_causes, name_rule
 
+DEFINITIONS = "customresourcedefinitions"
 _KEEP_STATUS_ON_CREATE = frozenset({"nodes"})
 
 
@@ -88,11 +90,9 @@ class Admission:
         if kind.status and kind.group_resource not in _KEEP_STATUS_ON_CREATE:
             obj.pop("status", None)
         obj, warnings = self._prune_and_default(kind, obj, None, options)
-        causes = (
-            _custom_causes(kind, obj, None)
-            if kind.custom is not None
-            else causes_of_create(kind, obj, self._store, self._registry)
-        )
+        causes = _custom_causes(kind, obj, None) if kind.custom is not None else causes_of_create(kind, obj)
+        if kind.plural == DEFINITIONS:
+            causes = causes or _definition_causes(obj)
         self._refuse(kind, obj, causes)
         return obj, warnings
 
@@ -117,8 +117,10 @@ class Admission:
         causes = (
             _custom_causes(kind, obj, old)
             if kind.custom is not None
-            else causes_of_update(kind, obj, old, subresource, self._store, self._registry)
+            else causes_of_update(kind, obj, old, subresource)
         )
+        if kind.plural == DEFINITIONS and obj.get("spec") != old.get("spec"):
+            causes = causes or _definition_causes(obj)
         self._refuse(kind, obj, causes)
         return obj, warnings
 
@@ -130,7 +132,13 @@ class Admission:
             unknown = unknown_fields(obj, pruned) if options.field_validation != "Ignore" else []
             obj = pruned
         else:
-            unknown = prune(shape_of(kind), obj)
+            found = prune(shape_of(kind), obj)
+            unknown = found.unknown
+            if found.wrong:
+                raise errors.bad_request(
+                    f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+                    + "; ".join(found.wrong)
+                )
         warnings: tuple[str, ...] = ()
         if unknown and options.field_validation == "Strict":
             listing = ", ".join(f'unknown field "{path}"' for path in unknown)
@@ -168,8 +176,17 @@ def _status_only(kind: Kind, obj: dict[str, Any], old: Mapping[str, Any]) -> dic
 
 def _custom_causes(kind: Kind, obj: dict[str, Any], old: dict[str, Any] | None) -> list[Cause]:
     assert kind.custom is not None
-    causes = []
-    for problem in kind.custom.validator.validate(obj, old):
-        field = re.sub(r"^\.", "", str(problem.field))
-        causes.append(Cause(field, problem.message))
-    return causes
+    return [Cause(found.path, _with_fix(found)) for found in kind.custom.validator.validate(obj, old)]
+
+
+def _definition_causes(definition: Mapping[str, Any]) -> list[Cause]:
+    """Return why a CustomResourceDefinition cannot be served."""
+    try:
+        kinds_of_crd(definition)
+    except (CelError, KeyError, TypeError, ValueError, AttributeError) as error:
+        return [Cause("spec.versions", f"Invalid value: the definition cannot be served: {error!r}")]
+    return []
+
+
+def _with_fix(found: FieldError) -> str:
+    return f"{found.message} ({found.fix})" if found.fix else found.message

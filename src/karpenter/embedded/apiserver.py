@@ -21,7 +21,7 @@ from karpenter.embedded import errors
 from karpenter.embedded.admission import Admission
 from karpenter.embedded.errors import StatusError
 from karpenter.embedded.kinds import Kind, KindRegistry
-from karpenter.embedded.lists import decode_continue, list_body, page_of
+from karpenter.embedded.lists import list_body, page_of
 from karpenter.embedded.logs import PodLogs
 from karpenter.embedded.managed import ManagedFields
 from karpenter.embedded.patching import Patching
@@ -29,10 +29,10 @@ from karpenter.embedded.requests import Request, Target, WriteOptions, decode_bo
 from karpenter.embedded.resources import DeleteOptions, Objects, Written
 from karpenter.embedded.selecting import compile_selectors
 from karpenter.embedded.statics import Statics
-from karpenter.embedded.store import Compacted, Store
+from karpenter.embedded.store import Record, Store, encode_event
 from karpenter.embedded.subresources import Subresources
 from karpenter.embedded.tables import Tables
-from karpenter.embedded.watching import Signals, WatchPlan, error_stream, watch_stream
+from karpenter.embedded.watching import Render, Signals, WatchPlan, error_stream, watch_stream
 from karpenter.kube.transport import Response
 
 JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
@@ -65,7 +65,7 @@ class ApiServer:
             self.registry.register(record.object())
         for crd in store.initial_crds:
             if store.get(crds, "", crd["metadata"]["name"]) is None:
-                self.objects.create(crds, "", dict(crd), WriteOptions())
+                self.objects.create(crds, "", msgspec.json.decode(msgspec.json.encode(crd)), WriteOptions())
 
     def handle(
         self,
@@ -260,6 +260,13 @@ def needs_conversion(kind: Kind, registry: KindRegistry) -> bool:
     return kind.custom is not None and registry.by_group_resource(kind.group_resource) is not kind
 
 
+def _converter(kind: Kind) -> Render:
+    def render(type: str, record: Record) -> bytes:
+        return encode_event(type, at_version(kind, record.body))
+
+    return render
+
+
 def at_version(kind: Kind, body: bytes) -> bytes:
     """Return an encoded object under `kind`'s version (a CRD's versions differ in name only)."""
     if kind.custom is None or body.startswith(b'{"apiVersion":"%s"' % kind.api_version.encode()):
@@ -268,6 +275,3 @@ def at_version(kind: Kind, body: bytes) -> bytes:
     if obj.get("kind") != kind.kind:
         return body
     return msgspec.json.encode({**obj, "apiVersion": kind.api_version})
-
-
-__all__ = ["ApiServer", "Compacted", "decode_continue", "delete_options_of"]

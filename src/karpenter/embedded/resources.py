@@ -133,8 +133,8 @@ class Objects:
             raise errors.conflict(kind.group_resource, record.name)
         _keep_system_meta(meta, old_meta)
         obj = self._admission.isolate(kind, obj, old, subresource)
-        meta = obj["metadata"]
         obj, warnings = self._admission.admit_update(kind, obj, old, options, subresource, trusted=trusted)
+        meta = obj["metadata"]
         if kind.generation and _spec_changed(obj, old):
             meta["generation"] = old_meta.get("generation", 1) + 1
         self._managed.after_update(kind, obj, old, options, subresource, applied_by)

@@ -10,8 +10,7 @@ from typing import Any
 
 from karpenter.base.quantity import parse_quantity
 from karpenter.embedded.errors import Cause
-from karpenter.embedded.kinds import RBAC, Kind, KindRegistry
-from karpenter.embedded.store import Store
+from karpenter.embedded.kinds import RBAC, Kind
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -131,19 +130,14 @@ def _annotation_causes(annotations: Any) -> list[Cause]:
     return causes
 
 
-def causes_of_create(kind: Kind, obj: Mapping[str, Any], store: Store, registry: KindRegistry) -> list[Cause]:
+def causes_of_create(kind: Kind, obj: Mapping[str, Any]) -> list[Cause]:
     """Return what is wrong with a new object of a built-in kind."""
     check = _CHECKS.get(kind.group_resource)
     return check(obj) if check else []
 
 
 def causes_of_update(
-    kind: Kind,
-    obj: Mapping[str, Any],
-    old: Mapping[str, Any],
-    subresource: str,
-    store: Store,
-    registry: KindRegistry,
+    kind: Kind, obj: Mapping[str, Any], old: Mapping[str, Any], subresource: str
 ) -> list[Cause]:
     """Return what is wrong with a change of an object of a built-in kind."""
     causes = _finalizer_causes(obj, old)
