@@ -1,4 +1,1 @@
-"""The shell: level-triggered controllers that carry decisions out, grouped as users think.
-
-Each room has `build(context)`, which returns its controllers; `karpenter.operator.assembly` runs them.
-"""
+"""The shell: one module per controller. They look, ask the pure rooms what to do, and carry it out."""

@@ -1,7 +1,10 @@
-"""What every controller is handed."""
+"""What every controller is handed: the outside world, as seams."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
+from karpenter.apis import labels
 from karpenter.base.clock import Clock
 from karpenter.base.metrics import Metrics
 from karpenter.base.randomness import Random
@@ -13,24 +16,33 @@ from karpenter.runtime import Executor, Recorder
 from karpenter.state.cluster import Cluster
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Settings:
-    """The options that controllers heed."""
+    """What users chose by flag, as far as controllers care. Times in seconds."""
 
     batch_max_seconds: float = 10.0
     batch_idle_seconds: float = 1.0
     preference_policy: str = "Respect"
+    """`Respect` or `Ignore`: whether preferences of pods count when buying nodes."""
     min_values_policy: str = "Strict"
-    feature_gates: dict[str, bool]
+    """`Strict` or `BestEffort`: whether minValues may be lowered when they cannot be met."""
+    feature_gates: Mapping[str, bool] = field(default_factory=lambda: MappingProxyType({}))
     cpu_requests_milli: int = 1000
-    solve_budget: Budget
+    """The operator's own CPU request; concurrency scales with it."""
+    solve_budget: Budget = field(default_factory=Budget)
     ignore_dra_requests: bool = True
     observability: bool = True
+    """Whether per-object metrics are exported."""
+
+    def concurrency(self, least: int, most: int) -> int:
+        """Return the workers for the CPU at hand: `least` at one core, `most` at sixty, linear between."""
+        cores = max(1, -(-self.cpu_requests_milli // 1000))
+        return max(least, min(most, int((most - least) / 59 * (cores - 1)) + least))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Context:
-    """The assembly, as controllers see it."""
+    """The seams of one running operator."""
 
     client: Client
     cache: Cache
@@ -41,4 +53,9 @@ class Context:
     metrics: Metrics
     recorder: Recorder
     executor: Executor
-    settings: Settings
+    settings: Settings = field(default_factory=Settings)
+
+    @property
+    def well_known_labels(self) -> frozenset[str]:
+        """Labels that pods may select without a pool defining them: the core's and the cloud's."""
+        return labels.WELL_KNOWN_LABELS | self.provider.well_known_labels

@@ -1,299 +1,505 @@
-"""The cluster in memory.
+"""The cluster in memory: fed by informers, read as immutable snapshots.
 
-Informers feed it; `snapshot()` gives decisions an immutable picture. A row is rebuilt only when its Node, its
-NodeClaim or its pods changed. What only this process knows is here too: which nodes are expected to get pods
-soon, which are about to go, and which pods each claim on its way was bought for. All of it can be lost: after a
-restart, claims on their way are capacity by their own figures, and everything else is decided again.
+Every machine is a row (`karpenter.state.rows`), found by a token: its provider id, or the claim's or node's
+name while it has none. An informer's event marks the rows it touches; `snapshot()` rebuilds only those.
 
-Unlike upstream, a claim that is not launched yet does not make the cluster "unsynced": it is capacity on its
-way, and everything else goes on.
+Claims count from the moment they are created (`note_claim_created`), launched or not, with the pods they were
+created for on them (`karpenter.state.reservations`). That is what keeps a second pass from buying the same
+capacity again, and why an unlaunched claim need not stop anybody else's provisioning.
 """
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
 
-from karpenter.apis import labels
+from karpenter.apis import labels as known
 from karpenter.apis.core import Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod
-from karpenter.apis.karpenter import NodeClaim, NodePool
-from karpenter.apis.workloads import DaemonSet, PodDisruptionBudget, StorageClass
+from karpenter.apis.karpenter import NodeClaim, NodeClassRef, NodePool
+from karpenter.apis.meta import KubeObject
+from karpenter.apis.workloads import CSINode, DaemonSet, PodDisruptionBudget, StorageClass
 from karpenter.base.clock import Clock
 from karpenter.base.quantity import Resources, add
 from karpenter.cloudprovider import CloudProvider
-from karpenter.kube.informer import Cache, Change
-from karpenter.model import pods as podlib
+from karpenter.kube.client import resource_of
+from karpenter.kube.informer import Cache, Change, Informer
+from karpenter.model.instancetype import InstanceType
+from karpenter.model.pods import is_provisionable, is_reschedulable, is_terminal, pod_key, requests
 from karpenter.model.snapshot import NodeView, Snapshot
 from karpenter.state.daemons import daemon_pods
-from karpenter.state.plans import Plans
-from karpenter.state.rows import is_gone, node_view
+from karpenter.state.podtimes import PodLedger
+from karpenter.state.reservations import Reservations
+from karpenter.state.rows import PlannedSize, view_of
 
-_REEVALUATE_SECONDS = 300.0  # upstream: consolidation looks again at least every five minutes
-
-
-class _Version(NamedTuple):
-    """What a row was built from; equal means that it is still right."""
-
-    node: str
-    claim: str
-    pods: int
-    marked: bool
-    nominated_until: float
-    planned: frozenset[str]
+CONSOLIDATION_REFRESH_SECONDS = 5 * 60.0
+"""Consolidation looks again at least this often, whatever happened."""
 
 
 class Cluster:
-    """Reads for everybody, and the little that only this process knows."""
+    """What we know of the cluster. All methods are synchronous and belong to the event loop's thread."""
 
     def __init__(
         self, cache: Cache, *, clock: Clock, provider: CloudProvider, batch_max_duration: float = 10.0
     ) -> None:
-        self._cache = cache
+        """Subscribe to everything decisions depend on; `batch_max_duration` in seconds."""
         self._clock = clock
         self._provider = provider
         self.nomination_seconds = max(2 * batch_max_duration, 10.0)
-        self.pods = cache.informer(Pod)
-        self.nodes = cache.informer(Node)
-        self.claims = cache.informer(NodeClaim)
-        self.pools = cache.informer(NodePool)
-        self.daemonsets = cache.informer(DaemonSet)
-        self.pdbs = cache.informer(PodDisruptionBudget)
+        """How long a node is left alone after pods were promised to it."""
+        self.pod_times = PodLedger()
+        self._pods = cache.informer(Pod)
+        self._nodes = cache.informer(Node)
+        self._claims = cache.informer(NodeClaim)
+        self._pools = cache.informer(NodePool)
+        self._daemon_sets = cache.informer(DaemonSet)
+        self._pdbs = cache.informer(PodDisruptionBudget)
         self._volume_claims = cache.informer(PersistentVolumeClaim)
         self._volumes = cache.informer(PersistentVolume)
         self._storage_classes = cache.informer(StorageClass)
         self._namespaces = cache.informer(Namespace)
-        self.pods.add_index("nodeName", lambda p: (p.spec.node_name,) if p.spec.node_name else ())
-        self.pods.add_index("owner", lambda p: (o.uid for o in p.metadata.owner_references))
-        self.nodes.add_index("providerID", lambda n: (n.spec.provider_id,) if n.spec.provider_id else ())
-        self.claims.add_index("providerID", _provider_ids)
+        self._csi_nodes = cache.informer(CSINode)
+        self._rows: dict[str, NodeView] = {}
+        self._dirty: set[str] = set()
+        self._sorted: tuple[NodeView, ...] | None = ()
+        self._waiting: dict[str, Pod] = {}
+        self._pending: tuple[Pod, ...] | None = ()
+        self._requests: dict[str, tuple[Pod, Resources]] = {}
         self._created: dict[str, NodeClaim] = {}
+        self._created_at: dict[str, float] = {}
+        self._reservations = Reservations()
         self._marked: set[str] = set()
         self._nominated: dict[str, float] = {}
-        self._pod_versions: dict[str, int] = {}
-        self._pending: dict[str, Pod] = {}
-        self._rows: dict[str, tuple[_Version, NodeView]] = {}
-        self.plans = Plans(clock)
+        self._catalogues: dict[str, tuple[InstanceType, ...]] = {}
+        self._planned: dict[str, PlannedSize] = {}
+        self._slow: dict[str, object] = {}
         self._unconsolidated_at = clock.now()
-        self.pods.subscribe(self._on_pod)
-        self.nodes.subscribe(self._on_node)
-        self.claims.subscribe(self._on_claim)
-        self.pools.subscribe(self._on_pool)
+        self._subscribe()
+
+    # --- what others ask ----------------------------------------------------------------------------------
 
     def synced(self) -> bool:
-        """Tell whether every informer has its first whole list."""
-        return all(
-            informer.synced
-            for informer in (
-                self.pods,
-                self.nodes,
-                self.claims,
-                self.pools,
-                self.daemonsets,
-                self.pdbs,
-                self._volume_claims,
-                self._volumes,
-                self._storage_classes,
-                self._namespaces,
-            )
-        )
+        """Tell whether every informer has its first whole list. Claims on their way do not matter."""
+        informers: list[Informer[KubeObject]] = [
+            self._pods,
+            self._nodes,
+            self._claims,
+            self._pools,
+            self._daemon_sets,
+            self._pdbs,
+            self._volume_claims,
+            self._volumes,
+            self._storage_classes,
+            self._namespaces,
+            self._csi_nodes,
+        ]  # type: ignore[list-item]
+        return all(informer.synced for informer in informers)
 
     def snapshot(self) -> Snapshot:
-        """Return the cluster as it is now."""
+        """Return the cluster as it is known now; costs what has changed since the last one."""
+        now = self._clock.now()
+        self._end_reservations(now)
+        nodes = self.nodes()
         return Snapshot(
-            taken_at=self._clock.now(),
-            nodes=tuple(self._views()),
-            pending=tuple(self._pending[key] for key in sorted(self._pending)),
-            nodepools=tuple(self._managed_pools()),
-            daemons=daemon_pods(self.daemonsets.items(), self.pods),
-            pdbs=tuple(self.pdbs.items()),
-            volume_claims={claim.key: claim for claim in self._volume_claims.items()},
-            volumes={volume.name: volume for volume in self._volumes.items()},
-            storage_classes={kind.name: kind for kind in self._storage_classes.items()},
-            namespaces={space.name: space.metadata.labels for space in self._namespaces.items()},
+            taken_at=now,
+            nodes=nodes,
+            pending=self._pending_pods(),
+            nodepools=self._slowly("pools", self._sorted_pools),
+            daemons=daemon_pods(self._daemon_sets.items(), self._pods),
+            pdbs=self._slowly("pdbs", lambda: tuple(self._pdbs.items())),
+            volume_claims=self._slowly("pvcs", lambda: {o.key: o for o in self._volume_claims.items()}),
+            volumes=self._slowly("pvs", lambda: {o.key: o for o in self._volumes.items()}),
+            storage_classes=self._slowly("scs", lambda: {o.key: o for o in self._storage_classes.items()}),
+            namespaces=self._slowly(
+                "namespaces", lambda: {o.name: dict(o.metadata.labels) for o in self._namespaces.items()}
+            ),
         )
 
-    # Lookups.
+    def nodes(self) -> tuple[NodeView, ...]:
+        """Return the rows of all machines, by name."""
+        for token in sorted(self._dirty):
+            self._rebuild(token)
+        self._dirty.clear()
+        if self._sorted is None:
+            self._sorted = tuple(sorted(self._rows.values(), key=lambda row: (row.name, row.provider_id)))
+        return self._sorted
 
     def pods_on(self, node_name: str) -> list[Pod]:
-        """Return the pods bound to a node, by key, terminal ones included."""
-        return self.pods.by_index("nodeName", node_name)
+        """Return the pods bound to a node, terminal ones too, by key."""
+        return self._pods.by_index("node", node_name) if node_name else []
 
     def claim_for(self, provider_id: str) -> NodeClaim | None:
-        """Return the one claim of a machine; None when there is none, or more than one."""
-        found = self.claims.by_index("providerID", provider_id) if provider_id else []
-        return found[0] if len(found) == 1 else None
+        """Return the claim whose instance this is (the first by name, should there be several)."""
+        found = self.claims_for(provider_id)
+        return found[0] if found else None
+
+    def claims_for(self, provider_id: str) -> list[NodeClaim]:
+        """Return all claims that name this instance, by name."""
+        return self._claims.by_index("provider", provider_id) if provider_id else []
 
     def node_for(self, provider_id: str) -> Node | None:
-        """Return the one Node of a machine; None when there is none, or more than one."""
-        found = self.nodes.by_index("providerID", provider_id) if provider_id else []
-        return found[0] if len(found) == 1 else None
+        """Return the Node of an instance (the first by name, should there be several)."""
+        found = self.nodes_for(provider_id)
+        return found[0] if found else None
 
-    def pool_resources(self, pool: str) -> Resources:
-        """Return the capacity of a pool's machines, with `nodes` counted; those about to go left out."""
-        used: Resources = {}
-        for view in self._views():
-            if view.nodepool == pool and view.managed and not view.marked_for_deletion:
-                used = add(used, view.capacity)
-        return used
+    def nodes_for(self, provider_id: str) -> list[Node]:
+        """Return all Nodes that name this instance, by name."""
+        return self._nodes.by_index("provider", provider_id) if provider_id else []
 
-    def supports(self, group: str, kind: str) -> bool:
-        """Tell whether a node class of this group and kind is one of our provider's."""
+    def claims_of_pool(self, pool: str) -> list[NodeClaim]:
+        """Return the pool's claims, those just created included, by name."""
+        found = {c.name: c for c in self._claims.by_index("pool", pool)}
+        for name, claim in self._created.items():
+            if claim.metadata.labels.get(known.NODEPOOL) == pool:
+                found.setdefault(name, claim)
+        return [found[name] for name in sorted(found)]
+
+    def pool(self, name: str) -> NodePool | None:
+        """Return a NodePool as it is now."""
+        return self._pools.get(name)
+
+    def managed_pools(self) -> tuple[NodePool, ...]:
+        """Return the managed pools, in order of preference."""
+        return self._slowly("pools", self._sorted_pools)
+
+    def catalogue(self, pool: str) -> tuple[InstanceType, ...]:
+        """Return what the pool could buy when it was last asked; empty when it never was."""
+        return self._catalogues.get(pool, ())
+
+    def needs_place(self, pod: Pod) -> bool:
+        """Tell whether `pod`, as it is by now, still wants a place that no claim holds for it."""
+        now = self._pods.get(pod.name, pod.namespace)
+        if now is None or now.metadata.uid != pod.metadata.uid or self._reservations.claim_of(pod_key(pod)):
+            return False
+        return self._wants_place(now) or now.spec.node_name == pod.spec.node_name
+
+    def manages(self, reference: NodeClassRef) -> bool:
+        """Tell whether a node class reference is to a kind that the provider serves."""
         return any(
-            (node_class.resource.group, node_class.resource.kind) == (group, kind)  # type: ignore[attr-defined]
-            for node_class in self._provider.node_classes
+            (resource_of(kind).group, resource_of(kind).kind) == (reference.group, reference.kind)
+            for kind in self._provider.node_classes
         )
 
-    # What only this process knows.
+    def pool_resources(self, pool: str) -> Resources:
+        """Return what a pool has: capacity of its machines, `nodes` counted, those marked for deletion not.
 
-    def note_claim_created(self, claim: NodeClaim, pods: Iterable[str] = ()) -> None:
-        """Take a claim we just created into account before the watch tells of it, with its `pods` (keys)."""
-        if self.claims.get(claim.name) is None:
-            self._created[claim.name] = claim
-        self.plans.make(claim.name, pods)
+        Unlaunched claims count with what they asked for.
+        """
+        result: Resources = {}
+        for row in self.nodes():
+            if row.nodepool == pool and not row.marked_for_deletion and row.claim is not None:
+                result = add(result, row.capacity)
+        return result
 
-    def nominate(self, node_name: str) -> None:
-        """Expect pods on the node: it is left alone for a while."""
-        self._nominated[node_name] = self._clock.now() + self.nomination_seconds
+    def pool_commitment(self, pool: str) -> Resources:
+        """Return the most that a pool may come to have: as `pool_resources`, but unlaunched claims count
+        with the largest type they allow. Limits are held against this."""
+        result: Resources = {}
+        for row in self.nodes():
+            if row.nodepool != pool or row.marked_for_deletion or row.claim is None:
+                continue
+            planned = self._planned.get(row.claim.name) if not row.provider_id else None
+            result = add(result, planned.most if planned is not None else row.capacity)
+        return result
 
-    def mark_for_deletion(self, provider_ids: Iterable[str]) -> None:
-        """Treat machines as going."""
-        self._marked.update(provider_ids)
-        self.mark_unconsolidated()
-
-    def unmark_for_deletion(self, provider_ids: Iterable[str]) -> None:
-        """Treat machines as staying again."""
-        self._marked.difference_update(provider_ids)
-        self.mark_unconsolidated()
+    def reserved_for(self, pod: Pod) -> str:
+        """Return the name of the claim that `pod` is expected on, or nothing."""
+        claim = self._reservations.claim_of(pod_key(pod))
+        return claim if claim and self._wants_place(pod) else ""
 
     @property
     def unconsolidated_at(self) -> float:
-        """Return when something last changed that consolidation should look at."""
-        if self._clock.now() - self._unconsolidated_at > _REEVALUATE_SECONDS:
-            self.mark_unconsolidated()
+        """When something last changed that consolidation should know of; never older than five minutes."""
+        now = self._clock.now()
+        if now - self._unconsolidated_at > CONSOLIDATION_REFRESH_SECONDS:
+            self._unconsolidated_at = now
         return self._unconsolidated_at
 
+    # --- what others tell ---------------------------------------------------------------------------------
+
     def mark_unconsolidated(self) -> None:
-        """Note that consolidation should look again."""
+        """Let consolidation look again."""
         self._unconsolidated_at = self._clock.now()
 
-    # Rows.
+    def nominate(self, node_name: str) -> None:
+        """Note that pods were promised to a node (or to a claim without one, by the claim's name)."""
+        row = next((r for r in self.nodes() if r.name == node_name), None)
+        anchor = f"claim/{row.claim.name}" if row is not None and row.claim is not None else node_name
+        self._nominated[anchor] = self._clock.now() + self.nomination_seconds
+        if row is not None:
+            self._dirty.add(_token_of(row))
 
-    def _views(self) -> list[NodeView]:
-        """Return every machine, by name, rebuilding only what changed."""
-        rows: dict[str, tuple[_Version, NodeView]] = {}
-        for node, claim in self._machines():
-            key = claim.metadata.uid if claim is not None else (node.metadata.uid if node else "")
-            version = self._version(node, claim)
-            known = self._rows.get(key)
-            rows[key] = (
-                known if known is not None and known[0] == version else self._build(version, node, claim)
-            )
-        self._rows = rows
-        return sorted((view for _, view in rows.values()), key=lambda view: view.name)
+    def mark_for_deletion(self, provider_ids: Iterable[str]) -> None:
+        """Take machines out of the capacity: they are about to go."""
+        for provider_id in provider_ids:
+            self._marked.add(provider_id)
+            self._touch_marked(provider_id)
 
-    def _machines(self) -> Iterable[tuple[Node | None, NodeClaim | None]]:
-        paired: set[str] = set()
-        for claim in [*self.claims.items(), *self._created.values()]:
-            if not self._is_managed(claim):
-                continue
-            node = self.node_for(claim.status.provider_id)
-            if node is not None:
-                paired.add(node.name)
-            yield node, claim
-        for node in self.nodes.items():
-            # One of ours without a claim is either not paired yet or being cleaned up: no capacity to plan on.
-            if node.name not in paired and labels.NODEPOOL not in node.metadata.labels:
-                yield node, None
+    def unmark_for_deletion(self, provider_ids: Iterable[str]) -> None:
+        """Take machines back: they stay after all."""
+        for provider_id in provider_ids:
+            self._marked.discard(provider_id)
+            self._touch_marked(provider_id)
 
-    def _is_managed(self, claim: NodeClaim) -> bool:
-        return self.supports(claim.spec.node_class_ref.group, claim.spec.node_class_ref.kind)
+    def note_claim_created(self, claim: NodeClaim) -> None:
+        """Count a claim that the API server has accepted before the watch tells of it."""
+        if self._claims.get(claim.name) is None:
+            self._created[claim.name] = claim
+            self._created_at[claim.name] = self._clock.now()
+            self._take_in(claim)
 
-    def _version(self, node: Node | None, claim: NodeClaim | None) -> _Version:
-        provider_id = node.spec.provider_id if node else (claim.status.provider_id if claim else "")
-        name = node.name if node else (claim.name if claim else "")
-        planned = self.plans.of(claim.name) if claim is not None else frozenset()
-        return _Version(
-            node.metadata.resource_version if node else "",
-            claim.metadata.resource_version if claim else "",
-            self._pod_versions.get(name, 0) if node else -1,
-            provider_id in self._marked if provider_id else False,
-            self._nominated.get(name, 0.0),
-            planned,
-        )
+    def unconfirmed(self, *, older_than_seconds: float = 0.0) -> list[NodeClaim]:
+        """Return claims created that long ago and not yet told of by the watch, by name."""
+        latest = self._clock.now() - older_than_seconds
+        return [self._created[name] for name in sorted(self._created) if self._created_at[name] <= latest]
 
-    def _build(
-        self, version: _Version, node: Node | None, claim: NodeClaim | None
-    ) -> tuple[_Version, NodeView]:
-        bound = [pod for pod in self.pods_on(node.name) if not podlib.is_terminal(pod)] if node else []
-        keys = {pod.key for pod in bound}
-        planned = [self._pod(key) for key in sorted(version.planned - keys)]
-        pods = sorted([*bound, *(pod for pod in planned if pod is not None)], key=lambda pod: pod.key)
-        view = node_view(
-            node,
-            claim,
-            pods,
-            marked_for_deletion=version.marked,
-            nominated_until=version.nominated_until,
-        )
-        return version, view
+    def forget_created(self, name: str) -> None:
+        """Drop a created claim that the API server does not have any more."""
+        self._created_at.pop(name, None)
+        if self._created.pop(name, None) is not None and self._claims.get(name) is None:
+            self._drop(name)
 
-    def _pod(self, key: str) -> Pod | None:
-        namespace, _, name = key.rpartition("/")
-        return self.pods.get(name, namespace)
+    def note_catalogue(self, pool: str, types: tuple[InstanceType, ...]) -> None:
+        """Tell what a pool can buy; unlaunched claims are sized by it."""
+        if self._catalogues.get(pool) is types:
+            return
+        self._catalogues[pool] = types
+        for claim in self.claims_of_pool(pool):
+            if self._planned.pop(claim.name, None) is not None or not claim.status.provider_id:
+                self._dirty.add(_claim_token(claim))
 
-    def _managed_pools(self) -> list[NodePool]:
-        pools = [
-            pool
-            for pool in self.pools.items()
-            if self.supports(
-                pool.spec.template.spec.node_class_ref.group, pool.spec.template.spec.node_class_ref.kind
-            )
-        ]
-        by_name = sorted(pools, key=lambda pool: pool.name, reverse=True)
-        return sorted(by_name, key=lambda pool: -(pool.spec.weight or 0))
+    # --- informers ----------------------------------------------------------------------------------------
 
-    # Events.
+    def _subscribe(self) -> None:
+        self._pods.add_index("node", lambda pod: [pod.spec.node_name] if pod.spec.node_name else [])
+        self._pods.add_index("owner", lambda pod: [o.uid for o in pod.metadata.owner_references if o.uid])
+        self._nodes.add_index("provider", lambda n: [n.spec.provider_id] if n.spec.provider_id else [])
+        self._claims.add_index("provider", lambda c: [c.status.provider_id] if c.status.provider_id else [])
+        self._claims.add_index("pool", lambda c: [c.metadata.labels.get(known.NODEPOOL, "")])
+        self._claims.subscribe(self._on_claim)
+        self._nodes.subscribe(self._on_node)
+        self._pods.subscribe(self._on_pod)
+        self._pools.subscribe(self._on_pool)
+        for name, informer in (
+            ("pdbs", self._pdbs),
+            ("pvcs", self._volume_claims),
+            ("pvs", self._volumes),
+            ("scs", self._storage_classes),
+            ("namespaces", self._namespaces),
+        ):
+            self._forget_when_changed(name, informer)  # type: ignore[arg-type]
 
-    def _on_pod(self, change: Change[Pod]) -> None:
-        pod = change.object
-        for version in (change.old, pod):
-            if version is not None and version.spec.node_name:
-                node = version.spec.node_name
-                self._pod_versions[node] = self._pod_versions.get(node, 0) + 1
-        bound_before = change.old is not None and bool(change.old.spec.node_name)
-        if change.type == "DELETED" or podlib.is_terminal(pod) or (pod.spec.node_name and not bound_before):
-            self.plans.drop_pod(pod.key)
-            self.mark_unconsolidated()
-        if change.type != "DELETED" and podlib.is_provisionable(pod) and not pod.deleting:
-            self._pending[pod.key] = pod
-        else:
-            self._pending.pop(pod.key, None)
-
-    def _on_node(self, change: Change[Node]) -> None:
-        if change.type == "DELETED":
-            self._nominated.pop(change.object.name, None)
-            self._pod_versions.pop(change.object.name, None)
-        if change.type != "MODIFIED" or _reached(change, labels.INITIALIZED):
-            self.mark_unconsolidated()
+    def _forget_when_changed(self, name: str, informer: Informer[KubeObject]) -> None:
+        informer.subscribe(lambda _: self._slow.pop(name, None) and None)
 
     def _on_claim(self, change: Change[NodeClaim]) -> None:
-        claim = change.object
+        claim, old = change.object, change.old
         self._created.pop(claim.name, None)
+        self._created_at.pop(claim.name, None)
+        if old is not None:
+            self._dirty.add(_claim_token(old))
         if change.type == "DELETED":
+            self._drop(claim.name)
+            self._dirty.add(_claim_token(claim))
             self._marked.discard(claim.status.provider_id)
-            self.plans.drop_claim(claim.name)
-        elif is_gone(None, claim):
-            self.plans.drop_claim(claim.name)
-        if change.type != "MODIFIED":
+            self.mark_unconsolidated()
+        else:
+            if old is None:
+                self.mark_unconsolidated()
+            self._take_in(claim)
+
+    def _take_in(self, claim: NodeClaim) -> None:
+        """Note a claim as it is now: its row, and the pods it holds."""
+        if claim.status.provider_id:
+            self._planned.pop(claim.name, None)
+        self._dirty.add(_claim_token(claim))
+        freed = self._reservations.hold(claim, self.nomination_seconds, self._clock.now())
+        if freed or self._reservations.pods_of(claim.name):
+            self._pending = None
+
+    def _drop(self, claim_name: str) -> None:
+        self._dirty.add(f"claim/{claim_name}")
+        self._planned.pop(claim_name, None)
+        self._nominated.pop(f"claim/{claim_name}", None)
+        self._reservations.release(claim_name)
+        self._pending = None
+
+    def _on_node(self, change: Change[Node]) -> None:
+        node, old = change.object, change.old
+        self._dirty.add(_node_token(node))
+        if old is not None:
+            self._dirty.add(_node_token(old))
+        if change.type == "DELETED":
+            self._nominated.pop(node.name, None)
+            if not self.claims_for(node.spec.provider_id):
+                self._marked.discard(node.spec.provider_id)
+        initialized = [n and n.metadata.labels.get(known.INITIALIZED) for n in (node, old)]
+        if change.type != "MODIFIED" or initialized[0] != initialized[1]:
+            self.mark_unconsolidated()
+
+    def _on_pod(self, change: Change[Pod]) -> None:
+        pod, old = change.object, change.old
+        key = pod_key(pod)
+        for each in (pod, old):
+            if each is not None and each.spec.node_name:
+                self._touch_node(each.spec.node_name)
+        holder = self._reservations.claim_of(key)
+        if holder:
+            self._touch_claim(holder)
+        gone = change.type == "DELETED"
+        if gone:
+            self._requests.pop(key, None)
+            self.pod_times.forget([key])
+        waits = not gone and is_provisionable(pod) and not pod.deleting and not is_terminal(pod)
+        if waits:
+            self._waiting[key] = pod
+            self._pending = None
+        elif self._waiting.pop(key, None) is not None:
+            self._pending = None
+        if gone or (pod.spec.node_name and (old is None or not old.spec.node_name)):
             self.mark_unconsolidated()
 
     def _on_pool(self, change: Change[NodePool]) -> None:
+        self._slow.pop("pools", None)
+        if change.type == "DELETED":
+            self._catalogues.pop(change.object.name, None)
         if change.old is None or change.old.metadata.generation != change.object.metadata.generation:
             self.mark_unconsolidated()
 
+    # --- rows ---------------------------------------------------------------------------------------------
 
-def _provider_ids(claim: NodeClaim) -> tuple[str, ...]:
-    return (claim.status.provider_id,) if claim.status.provider_id else ()
+    def _rebuild(self, token: str) -> None:
+        """Make one row anew, or drop it."""
+        node, claim = self._parts(token)
+        self._sorted = None
+        if (node is None and claim is None) or (claim is None and node is not None and _too_early(node)):
+            self._rows.pop(token, None)
+            return
+        pods = {pod_key(p): p for p in self.pods_on(node.name) if not is_terminal(p)} if node else {}
+        if claim is not None:
+            for key in self._reservations.pods_of(claim.name):
+                pod = self._pods.get(*reversed(key.split("/", 1)))
+                if pod is not None and self._wants_place(pod):
+                    pods.setdefault(key, pod)
+        anchor = f"claim/{claim.name}" if claim is not None else node.name if node is not None else ""
+        until = max(
+            self._nominated.get(anchor, 0.0), self._nominated.get(node.name, 0.0) if node is not None else 0.0
+        )
+        self._rows[token] = view_of(
+            node,
+            claim,
+            pods=list(pods.values()),
+            requests={key: self._requests_of(key, pod) for key, pod in pods.items()},
+            managed=claim is not None and self.manages(claim.spec.node_class_ref),
+            marked=bool(token in self._marked),
+            nominated_until=until,
+            planned=self._planned_size(claim) if claim is not None and node is None else None,
+        )
+
+    def _parts(self, token: str) -> tuple[Node | None, NodeClaim | None]:
+        """Return the objects that make up a row now."""
+        if token.startswith("claim/"):
+            name = token.removeprefix("claim/")
+            claim = self._claims.get(name) or self._created.get(name)
+            return None, claim if claim is not None and not claim.status.provider_id else None
+        if token.startswith("node/"):
+            node = self._nodes.get(token.removeprefix("node/"))
+            return (node if node is not None and not node.spec.provider_id else None), None
+        return self.node_for(token), self.claim_for(token)
+
+    def _planned_size(self, claim: NodeClaim) -> PlannedSize | None:
+        if claim.status.provider_id:
+            return None
+        known_size = self._planned.get(claim.name)
+        if known_size is None:
+            pool = claim.metadata.labels.get(known.NODEPOOL, "")
+            known_size = self._planned[claim.name] = PlannedSize(claim, self._catalogues.get(pool, ()))
+        return known_size
+
+    def _requests_of(self, key: str, pod: Pod) -> Resources:
+        cached = self._requests.get(key)
+        if cached is None or cached[0] is not pod:
+            cached = self._requests[key] = (pod, requests(pod))
+        return cached[1]
+
+    def _touch_node(self, node_name: str) -> None:
+        node = self._nodes.get(node_name)
+        if node is not None:
+            self._dirty.add(_node_token(node))
+
+    def _touch_claim(self, name: str) -> None:
+        claim = self._claims.get(name) or self._created.get(name)
+        if claim is not None:
+            self._dirty.add(_claim_token(claim))
+
+    def _touch_marked(self, provider_id: str) -> None:
+        """A mark changes the row, what its pods may claim elsewhere, and what consolidation sees."""
+        self._dirty.add(provider_id)
+        node = self.node_for(provider_id)
+        for pod in self.pods_on(node.name) if node is not None else ():
+            holder = self._reservations.claim_of(pod_key(pod))
+            if holder:
+                self._touch_claim(holder)
+        self.mark_unconsolidated()
+
+    # --- pods ---------------------------------------------------------------------------------------------
+
+    def _wants_place(self, pod: Pod) -> bool:
+        """Tell whether a reservation for `pod` still means something: it has no node, or one that goes."""
+        if is_terminal(pod):
+            return False
+        if not pod.spec.node_name:
+            return not pod.deleting
+        node = self._nodes.get(pod.spec.node_name)
+        if node is None or not is_reschedulable(pod):
+            return False
+        token = _node_token(node)
+        claim = self.claim_for(node.spec.provider_id)
+        going = token in self._marked or node.deleting or (claim is not None and claim.deleting)
+        return going
+
+    def _pending_pods(self) -> tuple[Pod, ...]:
+        if self._pending is None:
+            self._pending = tuple(
+                self._waiting[key] for key in sorted(self._waiting) if not self._reservations.claim_of(key)
+            )
+        return self._pending
+
+    def _end_reservations(self, now: float) -> None:
+        for name in self._reservations.due(now):
+            self._reservations.release(name)
+            self._touch_claim(name)
+            self._pending = None
+
+    # --- the rest -----------------------------------------------------------------------------------------
+
+    def _sorted_pools(self) -> tuple[NodePool, ...]:
+        managed = [p for p in self._pools.items() if self.manages(p.spec.template.spec.node_class_ref)]
+        managed.sort(key=lambda pool: pool.name, reverse=True)
+        return tuple(sorted(managed, key=lambda pool: -(pool.spec.weight or 0)))
+
+    def _slowly(self, name, make):  # type: ignore[no-untyped-def]
+        """Return what changes seldom; made again only after its informer told of a change."""
+        if name not in self._slow:
+            self._slow[name] = make()
+        return self._slow[name]
 
 
-def _reached(change: Change[Node], label: str) -> bool:
-    before = change.old.metadata.labels if change.old else {}
-    return before.get(label) != change.object.metadata.labels.get(label)
+def _claim_token(claim: NodeClaim) -> str:
+    return claim.status.provider_id or f"claim/{claim.name}"
+
+
+def _node_token(node: Node) -> str:
+    return node.spec.provider_id or f"node/{node.name}"
+
+
+def _token_of(row: NodeView) -> str:
+    if row.provider_id:
+        return row.provider_id
+    return f"claim/{row.claim.name}" if row.claim is not None else f"node/{row.name}"
+
+
+def _too_early(node: Node) -> bool:
+    """Tell whether a node of ours lacks what makes it useful: without a claim, id or type it is no capacity."""
+    labels: Mapping[str, str] = node.metadata.labels
+    if known.NODEPOOL not in labels:
+        return False
+    return not node.spec.provider_id or (
+        known.INSTANCE_TYPE not in labels and known.INITIALIZED not in labels
+    )

@@ -1,59 +1,52 @@
-"""The pods that DaemonSets would run on a new node."""
+"""DaemonSets as the pods they would run on a new node."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import msgspec
 
-from karpenter.apis.core import Affinity, NodeAffinity, Pod
+from karpenter.apis.core import Affinity, Pod, PodStatus
 from karpenter.apis.meta import ObjectMeta, OwnerReference
 from karpenter.apis.workloads import DaemonSet
 from karpenter.kube.informer import Informer
-from karpenter.model.pods import with_default_requests
 
 
-def daemon_pods(daemonsets: Iterable[DaemonSet], pods: Informer[Pod]) -> tuple[Pod, ...]:
-    """Return one pod per DaemonSet, by key.
+def daemon_pods(daemon_sets: Sequence[DaemonSet], pods: Informer[Pod]) -> tuple[Pod, ...]:
+    """Return one pod per DaemonSet, by key, as it would run on a new node.
 
-    It is the newest pod the DaemonSet has (admission may have changed its requests), else one made from the
-    template. The node affinity is always the template's: the controller pins each pod to its node by name.
+    The newest real pod stands for its set where there is one (webhooks and LimitRanges may have changed its
+    requests), else the template. `pods` has an index `owner` by the uids of owner references.
     """
-    found = [_daemon_pod(daemonset, pods) for daemonset in daemonsets if not daemonset.deleting]
+    found = [_daemon_pod(each, pods.by_index("owner", each.metadata.uid)) for each in daemon_sets]
     return tuple(sorted(found, key=lambda pod: pod.key))
 
 
-def _daemon_pod(daemonset: DaemonSet, pods: Informer[Pod]) -> Pod:
-    real = pods.by_index("owner", daemonset.metadata.uid)
-    template = daemonset.spec.template
-    if real:
-        pod = max(real, key=lambda p: (p.metadata.creation_timestamp or "", p.key))
-        return msgspec.structs.replace(
-            pod,
-            spec=msgspec.structs.replace(pod.spec, node_name="", affinity=_affinity(pod, daemonset)),
-        )
+def _daemon_pod(daemon_set: DaemonSet, running: Sequence[Pod]) -> Pod:
+    meta = daemon_set.metadata
+    template = daemon_set.spec.template
     owner = OwnerReference(
-        api_version="apps/v1",
-        kind="DaemonSet",
-        name=daemonset.name,
-        uid=daemonset.metadata.uid,
-        controller=True,
+        api_version="apps/v1", kind="DaemonSet", name=meta.name, uid=meta.uid, controller=True
     )
-    metadata = ObjectMeta(
-        name=daemonset.name,
-        namespace=daemonset.namespace,
-        labels=template.metadata.labels,
-        annotations=template.metadata.annotations,
-        owner_references=[owner],
+    newest = max(running, key=lambda p: (p.metadata.creation_timestamp or "", p.name), default=None)
+    spec = newest.spec if newest is not None else template.spec
+    # The DaemonSet controller ties each pod to its node by affinity and name: what counts is the template's.
+    spec = msgspec.structs.replace(
+        spec, node_name="", affinity=_affinity(spec.affinity, template.spec.affinity)
     )
-    return with_default_requests(Pod(metadata=metadata, spec=template.spec))
+    return Pod(
+        metadata=ObjectMeta(
+            name=meta.name,
+            namespace=meta.namespace,
+            uid=newest.metadata.uid if newest is not None else meta.uid,
+            labels=dict((newest.metadata if newest is not None else template.metadata).labels),
+            owner_references=[owner],
+        ),
+        spec=spec,
+        status=PodStatus(phase="Pending"),
+    )
 
 
-def _affinity(pod: Pod, daemonset: DaemonSet) -> Affinity | None:
-    """Return the pod's affinity with the template's required node affinity."""
-    own = daemonset.spec.template.spec.affinity
-    wanted = own.node_affinity if own else None
-    given = pod.spec.affinity
-    if given is None:
-        return own
-    preferred = given.node_affinity.preferred if given.node_affinity else []
-    required = wanted.required if wanted else None
-    return msgspec.structs.replace(given, node_affinity=NodeAffinity(required=required, preferred=preferred))
+def _affinity(present: Affinity | None, template: Affinity | None) -> Affinity | None:
+    """Return `present` with the template's node affinity in place of the one tied to a node."""
+    if present is None:
+        return template
+    return msgspec.structs.replace(present, node_affinity=template.node_affinity if template else None)

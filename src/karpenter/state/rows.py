@@ -1,120 +1,159 @@
-"""One machine as decisions see it, worked out from its Node, its NodeClaim and its pods."""
+"""One row of the snapshot: a Node, its NodeClaim, or both, made into a NodeView. Pure.
 
-from collections.abc import Mapping, Sequence
+Which of the two speaks (labels, taints, size) depends on how far the machine has come; see `view_of`.
+"""
 
-from karpenter.apis import labels
-from karpenter.apis.conditions import is_true
-from karpenter.apis.core import IntOrString, Node, Pod, Taint
+from collections.abc import Iterable, Mapping, Sequence
+
+from karpenter.apis import conditions
+from karpenter.apis import labels as known
+from karpenter.apis.core import Node, Pod, Taint
 from karpenter.apis.karpenter import NodeClaim
-from karpenter.base.quantity import Resources, to_units, total
-from karpenter.model import pods as podlib
+from karpenter.base.quantity import Resources, maximum, resources_of, total
+from karpenter.model import taints
+from karpenter.model.instancetype import InstanceType
+from karpenter.model.pods import is_daemon, pod_key
 from karpenter.model.requirements import Requirements
 from karpenter.model.snapshot import NodeView
-from karpenter.model.taints import is_ephemeral
 
 
-def node_view(
+def view_of(
     node: Node | None,
     claim: NodeClaim | None,
-    pods: Sequence[Pod],
     *,
-    marked_for_deletion: bool,
+    pods: Sequence[Pod],
+    requests: Mapping[str, Resources],
+    managed: bool,
+    marked: bool,
     nominated_until: float,
+    planned: "PlannedSize | None" = None,
 ) -> NodeView:
-    """Return the row of one machine (at least one of `node` and `claim` is given).
+    """Return the row of a machine.
 
-    `pods` are those bound to it and those planned for it, by key.
+    Until the Node is registered the claim's labels, annotations and taints count; until it is initialized
+    the claim fills in resources that the Node lacks, and startup and ephemeral taints are left out, since
+    they will go. `planned` is what is known of a claim that is not launched. `requests` gives what each of
+    `pods` takes, by pod key.
     """
-    registered = _stage(node, claim, labels.REGISTERED)
-    initialized = _stage(node, claim, labels.INITIALIZED)
-    own_labels = _labels(node, claim, registered)
+    if node is None and claim is None:
+        raise ValueError("a row needs a Node or a NodeClaim")
+    registered = _has_label(node, claim, known.REGISTERED)
+    initialized = _has_label(node, claim, known.INITIALIZED)
+    claim_speaks = claim is not None and (node is None or not registered)
+    speaker = claim if claim_speaks or node is None else node
+    assert speaker is not None
+    labels = dict(speaker.metadata.labels)
+    if planned is not None:
+        labels = {**planned.labels, **labels}
+    bound = tuple(sorted(pods, key=pod_key))
     return NodeView(
-        name=node.name if node else _name(claim),
-        provider_id=node.spec.provider_id if node else (claim.status.provider_id if claim else ""),
+        name=node.name if node is not None else speaker.name,
+        provider_id=node.spec.provider_id if node is not None else _provider_id(claim),
         node=node,
         claim=claim,
-        nodepool=own_labels.get(labels.NODEPOOL, ""),
-        labels=own_labels,
-        taints=_taints(node, claim, registered, initialized),
-        capacity={**_amounts(node, claim, initialized, "capacity"), "nodes": 1},
-        allocatable=_amounts(node, claim, initialized, "allocatable"),
-        pods=tuple(pods),
-        requested=total(podlib.requests(pod) for pod in pods),
-        daemon_requested=total(podlib.requests(pod) for pod in pods if podlib.is_daemon(pod)),
-        managed=claim is not None,
+        nodepool=speaker.metadata.labels.get(known.NODEPOOL, ""),
+        labels=labels,
+        taints=_taints(node, claim, claim_speaks=claim_speaks, settled=initialized or claim is None),
+        capacity={**_size(node, claim, "capacity", initialized, planned), "nodes": 1},
+        allocatable=_size(node, claim, "allocatable", initialized, planned),
+        pods=bound,
+        requested=total(requests[pod_key(p)] for p in bound),
+        daemon_requested=total(requests[pod_key(p)] for p in bound if is_daemon(p)),
+        managed=managed,
         registered=registered,
         initialized=initialized,
-        marked_for_deletion=marked_for_deletion or is_gone(node, claim),
+        marked_for_deletion=marked or is_deleted(node, claim),
         nominated_until=nominated_until,
     )
 
 
-def is_gone(node: Node | None, claim: NodeClaim | None) -> bool:
-    """Tell whether the machine is on its way out by the API's word."""
+class PlannedSize:
+    """What can be relied on of a claim that is not launched: the least that any type it allows would give.
+
+    The least, resource by resource, because pods planned onto it must fit whatever the cloud picks; never
+    less than the claim asks for, because every type it lists was chosen to hold that. For limits the most
+    counts instead (`most`): whatever is launched must stay within them.
+    """
+
+    def __init__(self, claim: NodeClaim, types: Iterable[InstanceType]) -> None:
+        """Work it out from the claim's requirements and its pool's catalogue (which may be unknown: empty)."""
+        wanted = Requirements.from_specs(claim.spec.requirements)
+        requests = resources_of(claim.spec.resources.requests)
+        named = wanted.get(known.INSTANCE_TYPE)
+        fitting = [
+            t
+            for t in types
+            if named.has(t.name)
+            and not t.requirements.intersects(wanted)
+            and all(amount <= t.allocatable.get(name, 0) for name, amount in requests.items())
+        ]
+        self.labels = {
+            key: value for key in wanted if (value := wanted.single_value(key)) and key not in _NOT_LABELS
+        }
+        if fitting:
+            for key in fitting[0].requirements:
+                values = {t.requirements.single_value(key) for t in fitting}
+                if len(values) == 1 and "" not in values:
+                    self.labels.setdefault(key, values.pop())
+        least = _least([t.allocatable for t in fitting])
+        self.allocatable = maximum(least, requests)
+        self.capacity = maximum(_least([t.capacity for t in fitting]), requests)
+        self.most: Resources = dict(requests)
+        for instance_type in fitting:
+            self.most = maximum(self.most, instance_type.capacity)
+        self.most["nodes"] = 1
+
+
+_NOT_LABELS = frozenset({known.REGISTERED, known.INITIALIZED, known.KUBERNETES_HOSTNAME})
+
+
+def _least(sizes: Sequence[Mapping[str, int]]) -> Resources:
+    if not sizes:
+        return {}
+    shared = set(sizes[0]).intersection(*sizes[1:])
+    return {name: min(size[name] for size in sizes) for name in sorted(shared)}
+
+
+def is_deleted(node: Node | None, claim: NodeClaim | None) -> bool:
+    """Tell whether the machine is on its way out, whoever sent it."""
     if claim is not None:
-        return claim.deleting or is_true(claim.status.conditions, "InstanceTerminating")
+        return claim.deleting or conditions.is_true(claim.status.conditions, "InstanceTerminating")
     return node is not None and node.deleting
 
 
-def _name(claim: NodeClaim | None) -> str:
-    assert claim is not None
-    return claim.name
-
-
-def _stage(node: Node | None, claim: NodeClaim | None, label: str) -> bool:
-    """Tell whether a stage is reached; nodes that are not ours are through all of them."""
+def _has_label(node: Node | None, claim: NodeClaim | None, label: str) -> bool:
+    """A machine without a claim has been through all stages long ago."""
     if claim is None:
         return True
     return node is not None and node.metadata.labels.get(label) == "true"
 
 
-def _labels(node: Node | None, claim: NodeClaim | None, registered: bool) -> dict[str, str]:
-    """Return the claim's labels until the Node is registered, then the Node's."""
-    if node is not None and (claim is None or registered):
-        return node.metadata.labels
-    assert claim is not None
-    known = dict(claim.metadata.labels)
-    wanted = Requirements.from_specs(claim.spec.requirements)
-    for key in wanted:
-        value = wanted.single_value(key)
-        if value and key not in known:
-            known[key] = value
-    known.setdefault(labels.KUBERNETES_HOSTNAME, node.name if node else claim.name)
-    return known
+def _provider_id(claim: NodeClaim | None) -> str:
+    return claim.status.provider_id if claim is not None else ""
 
 
 def _taints(
-    node: Node | None, claim: NodeClaim | None, registered: bool, initialized: bool
+    node: Node | None, claim: NodeClaim | None, *, claim_speaks: bool, settled: bool
 ) -> tuple[Taint, ...]:
-    """Return the taints that count: startup and passing ones do not until the node is initialized."""
-    if claim is not None and (node is None or not registered):
-        taints = claim.spec.taints
+    if claim is not None and (claim_speaks or node is None):
+        present: Sequence[Taint] = claim.spec.taints
     else:
-        assert node is not None
-        taints = node.spec.taints
-    if claim is None or initialized:
-        return tuple(taints)
-    startup = claim.spec.startup_taints
+        present = node.spec.taints if node is not None else ()
+    if settled:
+        return tuple(present)
+    startup = claim.spec.startup_taints if claim is not None else []
     return tuple(
-        taint
-        for taint in taints
-        if not is_ephemeral(taint) and not any(taint.matches(other) for other in startup)
+        t for t in present if not taints.is_ephemeral(t) and not any(t.matches(known) for known in startup)
     )
 
 
-def _amounts(node: Node | None, claim: NodeClaim | None, initialized: bool, field: str) -> Resources:
-    """Return capacity or allocatable.
-
-    The Node's word counts once it is initialized. Before, kubelet reports zeros for what is not set up yet, so
-    the claim's figures fill in; before launch only the claim's requests are known, which is exactly what was
-    planned for it.
-    """
-    of_node = _units(getattr(node.status, field)) if node else {}
-    if claim is None or (node is not None and initialized):
+def _size(
+    node: Node | None, claim: NodeClaim | None, which: str, initialized: bool, planned: PlannedSize | None
+) -> Resources:
+    of_node = resources_of(getattr(node.status, which)) if node is not None else {}
+    if initialized or claim is None:
         return of_node
-    of_claim = _units(getattr(claim.status, field)) or _units(claim.spec.resources.requests)
+    of_claim = resources_of(getattr(claim.status, which))
+    if planned is not None and not of_claim:
+        of_claim = planned.allocatable if which == "allocatable" else planned.capacity
     return {**of_claim, **{name: amount for name, amount in of_node.items() if amount}}
-
-
-def _units(quantities: Mapping[str, IntOrString]) -> Resources:
-    return {name: to_units(name, str(quantity)) for name, quantity in quantities.items()}
