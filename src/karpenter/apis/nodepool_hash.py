@@ -47,7 +47,7 @@ def _spec(spec: NodeClaimTemplateSpec) -> int | None:
         ("StartupTaints", _taints(spec.startup_taints)),
         ("NodeClassRef", _ref(ref) if ref != NodeClassRef() else None),
         ("TerminationGracePeriod", _period(period) if period else None),
-        ("ExpireAfter", _expiry(spec.expire_after) if spec.expire_after else None),
+        ("ExpireAfter", _expiry(spec.expire_after)),
     )
     return _struct("NodeClaimTemplateSpec", *fields) if any(v is not None for _, v in fields) else None
 
@@ -74,9 +74,11 @@ def _taints(taints: Iterable[Taint]) -> int | None:
     return _xor(hashes) if hashes else None
 
 
-def _expiry(text: str) -> int:
-    """Hash a duration that may be `Never`, which is a struct without content, not an absent one."""
-    return _struct("NillableDuration", ("Duration", None if text == "Never" else _nanoseconds(text)))
+def _expiry(text: str) -> int | None:
+    """Hash a duration that may be `Never`, which upstream's hash takes for an absent field."""
+    if text in ("", "Never"):
+        return None
+    return _struct("NillableDuration", ("Duration", _nanoseconds(text)))
 
 
 def _period(text: str) -> int:
