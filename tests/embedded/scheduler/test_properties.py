@@ -131,4 +131,4 @@ def test_removing_is_the_inverse_of_placing(pods: list[dict[str, Any]], order: A
         bench.model.remove(key)
     assert not bench.model.used.any()
     assert not bench.model.nonzero.any()
-    assert all(not counter.counts.any() for counter in bench.model._counters.values())
+    assert all(not counter.counts.any() for counter in bench.model.counting.counters.values())

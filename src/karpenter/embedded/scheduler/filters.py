@@ -76,6 +76,12 @@ def taints_pass(model: ClusterModel, pod_class: PodClass) -> Bools:
 def affinity_passes(model: ClusterModel, pod_class: PodClass) -> Bools:
     """Return the rows that the class's node selector and required node affinity pick."""
     spec = pod_class.spec
+    if pod_class.pinned is not None:  # daemon pods: each a class of its own, so nothing to keep
+        passes = np.zeros_like(model.live)
+        node = model.nodes.get(pod_class.pinned)
+        if node is not None:
+            passes[node.row] = affinity_holds(spec, node.labels, node.name)
+        return passes
     return model.per_node(
         ("affinity", pod_class.affinity_key), lambda node: affinity_holds(spec, node.labels, node.name)
     ).astype(np.bool_)

@@ -1,7 +1,7 @@
 """The cluster as the scheduler sees it: one row per node, kept up to date as pods come and go.
 
 Amounts are int64 matrices `[row, resource]`; how many pods a selector picks is a vector `[row]` per selector
-in use (`Counter`), so that spreading and pod affinity are sums over topology codes. Everything is updated
+in use (`counting`), so that spreading and pod affinity are sums over topology codes. Everything is updated
 in place by `place` and `remove`, which are exact inverses: preemption asks "what if" by doing and undoing.
 """
 
@@ -13,11 +13,16 @@ from numpy.typing import NDArray
 
 from karpenter.apis.core import Node, Taint
 from karpenter.base.quantity import to_units
+from karpenter.embedded.scheduler.counting import PodCounts
 from karpenter.embedded.scheduler.podclass import HOSTNAME, Matcher, PodClass, Term
 from karpenter.embedded.scheduler.predicates import NOT_READY, HostPort
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+
+MASKS_KEPT = 4096
+"""How many per-node answers are kept at most."""
 
 
 class Placed(msgspec.Struct):
@@ -45,15 +50,6 @@ class NodeRow:
         self.volume_limits: dict[str, int] = {}
 
 
-class Counter:
-    """How many of the pods on each row a predicate over pod classes picks."""
-
-    def __init__(self, picks: Callable[[PodClass], bool], capacity: int, *, terminating_count: bool) -> None:
-        self.picks = picks
-        self.counts: Ints = np.zeros(capacity, np.int64)
-        self.terminating_count = terminating_count
-
-
 class _Mask:
     """A cached value per row that depends on nothing but the node itself."""
 
@@ -76,107 +72,46 @@ class ClusterModel:
         self.live: Bools = np.zeros(capacity, np.bool_)
         self.epoch: Ints = np.zeros(capacity, np.int64)
         """Moves whenever labels, taints or schedulability of the row's node change."""
-        self.namespaces: dict[str, Mapping[str, str]] = {}
         self.pods: dict[str, Placed] = {}
         self.nominated: dict[str, tuple[str, PodClass]] = {}
         """Pod key to the node it is promised, while it is not placed; change it by `nominate`."""
         self._promised: dict[int, Ints] = {}  # priority to amounts per row
-        self.classes: dict[bytes, PodClass] = {}
+        self.counting = PodCounts(capacity)
         self._codes: dict[str, tuple[Ints, dict[str, int]]] = {}
-        self._counters: dict[Hashable, Counter] = {}
-        self._class_counters: dict[bytes, list[Counter]] = {}
-        self._holders: dict[tuple[Hashable, ...], tuple[Term, str]] = {}
         self._masks: dict[Hashable, _Mask] = {}
         self._ticks = 0
         self._waiting: dict[str, list[Placed]] = {}  # pods seen before their node
 
-    # --- classes -----------------------------------------------------------------------------------
+    # --- classes and counts ------------------------------------------------------------------------
+
+    @property
+    def classes(self) -> dict[bytes, PodClass]:
+        """The known classes by signature."""
+        return self.counting.classes
 
     def intern(self, pod_class: PodClass) -> PodClass:
         """Return the one class of this signature, registering it when it is new."""
-        known = self.classes.get(pod_class.signature)
-        if known is not None:
-            return known
-        self.classes[pod_class.signature] = pod_class
-        self._class_counters[pod_class.signature] = [
-            counter for counter in self._counters.values() if counter.picks(pod_class)
-        ]
-        for kind, terms in (
-            ("anti", pod_class.anti_affinity),
-            ("required", pod_class.affinity),
-            ("preferred", pod_class.preferred),
-        ):
-            for term in terms:
-                self._hold(term, kind)
-        return pod_class
+        return self.counting.intern(pod_class)
 
     def release(self, pod_class: PodClass) -> None:
         """Forget a class no pod is of any more."""
-        if pod_class.pods <= 0 and self.classes.pop(pod_class.signature, None) is not None:
-            del self._class_counters[pod_class.signature]
+        self.counting.release(pod_class)
 
-    def _hold(self, term: Term, kind: str) -> None:
-        # Terms of pods already placed act on newcomers (symmetry), so who holds them is counted too.
-        key = (kind, term.key, term.weight)
-        if key not in self._holders:
-            self._holders[key] = (term, kind)
-            self._count(
-                ("holder", *key),
-                lambda c: any(t.key == term.key and t.weight == term.weight for t in _terms(c, kind)),
-                terminating=True,
-            )
-
-    def holders(self, pod_class: PodClass, kind: str) -> list[tuple[Term, Ints]]:
-        """Return the terms of `kind` that pick pods of the class, each with its holders per row."""
-        return [
-            (term, self._counters[("holder", *key)].counts)
-            for key, (term, term_kind) in self._holders.items()
-            if term_kind == kind and self.picked(term.matcher, pod_class)
-        ]
+    def set_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
+        """Note a namespace's labels (None: it is gone)."""
+        self.counting.set_namespace(name, labels)
 
     def picked(self, matcher: Matcher, pod_class: PodClass) -> bool:
         """Tell whether `matcher` picks pods of the class."""
-        return matcher.holds(pod_class.namespace, pod_class.labels, self.namespaces)
+        return self.counting.picked(matcher, pod_class)
 
     def count(self, matchers: list[Matcher], *, terminating: bool) -> Ints:
         """Return how many pods on each row all of `matchers` pick, with or without terminating pods."""
-        key = ("pods", terminating, *(m.key for m in matchers))
-        return self._count(key, lambda c: all(self.picked(m, c) for m in matchers), terminating).counts
+        return self.counting.count(matchers, terminating=terminating)
 
-    def _count(self, key: Hashable, picks: Callable[[PodClass], bool], terminating: bool) -> Counter:
-        counter = self._counters.get(key)
-        if counter is None:
-            counter = Counter(picks, len(self.rows), terminating_count=terminating)
-            self._counters[key] = counter
-            self._recount(counter)
-        return counter
-
-    def _recount(self, counter: Counter) -> None:
-        counter.counts[:] = 0
-        picked = {signature for signature, c in self.classes.items() if counter.picks(c)}
-        for signature, counters in self._class_counters.items():
-            if signature in picked and counter not in counters:
-                counters.append(counter)
-            elif signature not in picked and counter in counters:
-                counters.remove(counter)
-        for node in self.nodes.values():
-            for placed in node.pods.values():
-                if placed.pod_class.signature in picked and (
-                    counter.terminating_count or not placed.terminating
-                ):
-                    counter.counts[node.row] += 1
-
-    def set_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
-        """Note a namespace's labels (None: it is gone); recounts what selects namespaces by them."""
-        if self.namespaces.get(name) == labels:
-            return
-        if labels is None:
-            self.namespaces.pop(name, None)
-        else:
-            self.namespaces[name] = labels
-        if any(c.namespace == name for c in self.classes.values()):
-            for counter in self._counters.values():
-                self._recount(counter)
+    def holders(self, pod_class: PodClass, kind: str) -> list[tuple[Term, Ints]]:
+        """Return the terms of `kind` that pick pods of the class, each with its holders per row."""
+        return self.counting.holders(pod_class, kind)
 
     # --- nodes -------------------------------------------------------------------------------------
 
@@ -257,6 +192,8 @@ class ClusterModel:
         """Return `value` of every node as a vector, asking again only for nodes that changed."""
         mask = self._masks.get(key)
         if mask is None:
+            if len(self._masks) >= MASKS_KEPT:
+                self._masks.clear()  # all can be had again; which are still asked for is not tracked
             mask = self._masks[key] = _Mask(len(self.rows))
         for row in np.flatnonzero(self.live & (mask.seen != self.epoch)).tolist():
             node = self.rows[row]
@@ -274,8 +211,6 @@ class ClusterModel:
         self.rows[row] = entry
         self.nodes[name] = entry
         self.live[row] = True
-        for counter in self._counters.values():
-            counter.counts[row] = 0
         return entry
 
     def _grow_rows(self) -> None:
@@ -291,8 +226,7 @@ class ClusterModel:
             key: (np.pad(codes, (0, extra), constant_values=-1), values)
             for key, (codes, values) in self._codes.items()
         }
-        for counter in self._counters.values():
-            counter.counts = np.pad(counter.counts, (0, extra))
+        self.counting.grow(extra)
         for mask in self._masks.values():
             mask.values = np.pad(mask.values, (0, extra))
             mask.seen = np.pad(mask.seen, (0, extra), constant_values=-1)
@@ -363,9 +297,7 @@ class ClusterModel:
         self.used[row, columns] += sign * amounts
         self.nonzero[row, 0] += sign * pod_class.nonzero[0]
         self.nonzero[row, 1] += sign * pod_class.nonzero[1]
-        for counter in self._class_counters.get(pod_class.signature, ()):
-            if counter.terminating_count or not placed.terminating:
-                counter.counts[row] += sign
+        self.counting.move(row, pod_class, terminating=placed.terminating, sign=sign)
 
     # --- promises ----------------------------------------------------------------------------------
 
@@ -403,14 +335,6 @@ class ClusterModel:
         columns, amounts = self.request_vector(pod_class)
         total[entry.row, columns] -= amounts
         return total
-
-
-def _terms(pod_class: PodClass, kind: str) -> list[Term]:
-    return {
-        "anti": pod_class.anti_affinity,
-        "required": pod_class.affinity,
-        "preferred": pod_class.preferred,
-    }[kind]
 
 
 def _code(values: dict[str, int], value: str | None) -> int:

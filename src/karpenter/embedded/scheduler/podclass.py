@@ -103,6 +103,8 @@ class PodClass:
         self.ports: tuple[HostPort, ...] = host_ports(spec)
         self.claims = _claims(pod)
         self.affinity_key = _encoder.encode((spec.node_selector, node_affinity(spec)))
+        self.pinned = _pinned_node(spec)
+        """The only node that the pod's affinity names, if it names one (daemon pods)."""
         self.toleration_key = _encoder.encode(spec.tolerations)
         affinity = spec.affinity
         wants = affinity.pod_affinity if affinity else None
@@ -158,6 +160,19 @@ class PodClass:
             honour_affinity=constraint.node_affinity_policy != "Ignore",
             honour_taints=constraint.node_taints_policy == "Honor",
         )
+
+
+def _pinned_node(spec: PodSpec) -> str | None:
+    affinity = node_affinity(spec)
+    if affinity is None or affinity.required is None:
+        return None
+    named: set[str] = set()
+    for term in affinity.required.node_selector_terms:
+        fields = [f for f in term.match_fields if f.key == "metadata.name" and f.operator == "In"]
+        if len(fields) != 1 or len(fields[0].values or []) != 1:
+            return None
+        named.update(fields[0].values or [])
+    return named.pop() if len(named) == 1 else None
 
 
 def _claims(pod: Pod) -> tuple[str, ...]:
