@@ -10,11 +10,12 @@ from karpenter.apis.nodepool_hash import nodepool_hash
 
 REF = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
 TAINT = {"key": "k", "value": "v", "effect": "NoSchedule"}
+SHORT_TAINTS = [{"key": "a", "effect": "NoSchedule"}, {"key": "b", "effect": "NoExecute"}]
 SHORT = {
     "nodeClassRef": {"group": "g", "kind": "K", "name": "n"},
     "expireAfter": "1h",
     "terminationGracePeriod": "5m",
-    "taints": [{"key": "a", "effect": "NoSchedule"}, {"key": "b", "effect": "NoExecute"}],
+    "taints": SHORT_TAINTS,
 }
 SHORT_HASH = "6429888089974024371"
 
@@ -39,7 +40,7 @@ VECTORS = [
         "15284629203317741040",
     ),
     ({"spec": SHORT}, SHORT_HASH),
-    ({"spec": {**SHORT, "taints": SHORT["taints"][::-1]}}, SHORT_HASH),
+    ({"spec": {**SHORT, "taints": SHORT_TAINTS[::-1]}}, SHORT_HASH),
     ({"spec": {**SHORT, "expireAfter": "60m", "terminationGracePeriod": "300s"}}, SHORT_HASH),
 ]
 

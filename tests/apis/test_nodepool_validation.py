@@ -11,7 +11,7 @@ IN = {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}
 
 def problems(spec: dict[str, object], labels: dict[str, str] | None = None) -> list[str]:
     raw = {"spec": {"template": {"metadata": {"labels": labels or {}}, "spec": spec}}}
-    return [f"{e.path}: {e.message}" for e in validate_nodepool(msgspec.convert(raw, NodePool))]
+    return [f"{e.field}: {e.message}" for e in validate_nodepool(msgspec.convert(raw, NodePool))]
 
 
 def requirement(key: str, operator: str, *values: str, least: int | None = None) -> dict[str, object]:
@@ -125,5 +125,5 @@ def test_overlays() -> None:
         }
     }
     found = validate_overlay(msgspec.convert(raw, NodeOverlay))
-    assert [e.path for e in found] == ["spec.requirements[0].values", "spec.capacity.cpu"]
+    assert [e.field for e in found] == ["spec.requirements[0].values", "spec.capacity.cpu"]
     assert all(e.fix for e in found)
