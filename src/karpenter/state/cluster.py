@@ -8,12 +8,12 @@ created for on them (`karpenter.state.reservations`). That is what keeps a secon
 capacity again, and why an unlaunched claim need not stop anybody else's provisioning.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, cast
 
 from karpenter.apis import labels as known
 from karpenter.apis.core import Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod
 from karpenter.apis.karpenter import NodeClaim, NodeClassRef, NodePool
-from karpenter.apis.meta import KubeObject
 from karpenter.apis.workloads import CSINode, DaemonSet, PodDisruptionBudget, StorageClass
 from karpenter.base.clock import Clock
 from karpenter.base.quantity import Resources, add
@@ -25,8 +25,11 @@ from karpenter.model.pods import is_provisionable, is_reschedulable, is_terminal
 from karpenter.model.snapshot import NodeView, Snapshot
 from karpenter.state.daemons import daemon_pods
 from karpenter.state.podtimes import PodLedger
+from karpenter.state.poolhealth import PoolHealth
 from karpenter.state.reservations import Reservations
 from karpenter.state.rows import PlannedSize, view_of
+
+T = TypeVar("T")
 
 CONSOLIDATION_REFRESH_SECONDS = 5 * 60.0
 """Consolidation looks again at least this often, whatever happened."""
@@ -44,6 +47,7 @@ class Cluster:
         self.nomination_seconds = max(2 * batch_max_duration, 10.0)
         """How long a node is left alone after pods were promised to it."""
         self.pod_times = PodLedger()
+        self.pool_health = PoolHealth()
         self._pods = cache.informer(Pod)
         self._nodes = cache.informer(Node)
         self._claims = cache.informer(NodeClaim)
@@ -76,7 +80,7 @@ class Cluster:
 
     def synced(self) -> bool:
         """Tell whether every informer has its first whole list. Claims on their way do not matter."""
-        informers: list[Informer[KubeObject]] = [
+        informers: tuple[Informer[Any], ...] = (
             self._pods,
             self._nodes,
             self._claims,
@@ -88,7 +92,7 @@ class Cluster:
             self._storage_classes,
             self._namespaces,
             self._csi_nodes,
-        ]  # type: ignore[list-item]
+        )
         return all(informer.synced for informer in informers)
 
     def snapshot(self) -> Snapshot:
@@ -276,17 +280,21 @@ class Cluster:
         self._nodes.subscribe(self._on_node)
         self._pods.subscribe(self._on_pod)
         self._pools.subscribe(self._on_pool)
-        for name, informer in (
+        seldom: tuple[tuple[str, Informer[Any]], ...] = (
             ("pdbs", self._pdbs),
             ("pvcs", self._volume_claims),
             ("pvs", self._volumes),
             ("scs", self._storage_classes),
             ("namespaces", self._namespaces),
-        ):
-            self._forget_when_changed(name, informer)  # type: ignore[arg-type]
+        )
+        for name, informer in seldom:
+            self._forget_when_changed(name, informer)
 
-    def _forget_when_changed(self, name: str, informer: Informer[KubeObject]) -> None:
-        informer.subscribe(lambda _: self._slow.pop(name, None) and None)
+    def _forget_when_changed(self, name: str, informer: Informer[Any]) -> None:
+        def on_change(_: Change[Any]) -> None:
+            self._slow.pop(name, None)
+
+        informer.subscribe(on_change)
 
     def _on_claim(self, change: Change[NodeClaim]) -> None:
         claim, old = change.object, change.old
@@ -451,8 +459,7 @@ class Cluster:
             return False
         token = _node_token(node)
         claim = self.claim_for(node.spec.provider_id)
-        going = token in self._marked or node.deleting or (claim is not None and claim.deleting)
-        return going
+        return token in self._marked or node.deleting or (claim is not None and claim.deleting)
 
     def _pending_pods(self) -> tuple[Pod, ...]:
         if self._pending is None:
@@ -474,11 +481,11 @@ class Cluster:
         managed.sort(key=lambda pool: pool.name, reverse=True)
         return tuple(sorted(managed, key=lambda pool: -(pool.spec.weight or 0)))
 
-    def _slowly(self, name, make):  # type: ignore[no-untyped-def]
+    def _slowly(self, name: str, make: Callable[[], T]) -> T:
         """Return what changes seldom; made again only after its informer told of a change."""
         if name not in self._slow:
             self._slow[name] = make()
-        return self._slow[name]
+        return cast(T, self._slow[name])
 
 
 def _claim_token(claim: NodeClaim) -> str:

@@ -1,0 +1,32 @@
+"""A NodeClaim's life: launched, registered, initialized, watched over, and ended."""
+
+from karpenter.controllers.context import Context
+from karpenter.controllers.nodeclaim import (
+    consistency,
+    disruption,
+    expiration,
+    garbagecollection,
+    hydration,
+    lifecycle,
+    podevents,
+)
+from karpenter.runtime import Controller, Singleton
+
+__all__ = ["build"]
+
+
+def build(context: Context) -> list[Controller | Singleton]:
+    """Return all controllers of NodeClaims."""
+    return [
+        controller
+        for module in (
+            lifecycle,
+            expiration,
+            garbagecollection,
+            hydration,
+            consistency,
+            podevents,
+            disruption,
+        )
+        for controller in module.build(context)
+    ]

@@ -1,0 +1,54 @@
+"""Deleting a NodeClaim on our own account, and counting it."""
+
+from karpenter.apis import labels
+from karpenter.apis.karpenter import NodeClaim
+from karpenter.base.duration import parse_duration
+from karpenter.controllers.context import Context
+from karpenter.kube.errors import NotFound
+
+_LABELS = ["reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode"]
+
+
+async def delete_claim(context: Context, claim: NodeClaim, reason: str, *, pods: int | None = None) -> None:
+    """Delete `claim` because of `reason` (in the metric's words); one that is gone is fine.
+
+    `pods` counts the pods that are disrupted by it, where it has any.
+    """
+    try:
+        await context.client.delete(NodeClaim, claim.name, uid=claim.metadata.uid)
+    except NotFound:
+        return
+    count_disrupted(context, claim, reason, pods=pods)
+
+
+def count_disrupted(
+    context: Context,
+    claim: NodeClaim,
+    reason: str,
+    *,
+    consolidation_policy: str = "",
+    pods: int | None = None,
+) -> None:
+    """Count a claim (and its pods) whose end we began."""
+    values = (
+        reason,
+        claim.metadata.labels.get(labels.NODEPOOL, ""),
+        claim.metadata.labels.get(labels.CAPACITY_TYPE, ""),
+        consolidation_policy,
+        termination_mode(claim),
+    )
+    context.metrics.counter(
+        "karpenter_nodeclaims_disrupted", "NodeClaims whose deletion Karpenter began.", _LABELS
+    ).labels(*values).inc()
+    if pods is not None:
+        context.metrics.counter(
+            "karpenter_pods_disruption_initiated", "Pods on nodes whose deletion Karpenter began.", _LABELS
+        ).labels(*values).inc(pods)
+
+
+def termination_mode(claim: NodeClaim) -> str:
+    """Return how patient the end of `claim` is: graceful (without limit), eventual, or forceful."""
+    period = claim.spec.termination_grace_period
+    if period is None:
+        return "graceful"
+    return "eventual" if parse_duration(period) > 0 else "forceful"

@@ -1,0 +1,51 @@
+"""Giving up on claims that don't become nodes in time."""
+
+import structlog
+
+from karpenter.apis.conditions import get, is_true
+from karpenter.apis.karpenter import NodeClaim
+from karpenter.controllers import conditions
+from karpenter.controllers.context import Context
+from karpenter.controllers.nodeclaim.ending import delete_claim
+from karpenter.controllers.nodeclaim.poolhealth import record_failure
+from karpenter.controllers.nodeclaim.step import Step
+from karpenter.runtime import Result
+
+log = structlog.get_logger()
+
+TIMED_OUT = "terminating nodeclaim, timeout passed"
+
+LAUNCH_SECONDS = 5 * 60.0
+REGISTRATION_SECONDS = 15 * 60.0
+
+
+class Liveness:
+    """The fourth step."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def run(self, claim: NodeClaim) -> Step:
+        """Delete a claim that is not launched after 5 minutes, or not registered after 15."""
+        if is_true(claim.status.conditions, "Registered"):
+            return Step(claim)
+        now = self._context.clock.now()
+        if not is_true(claim.status.conditions, "Launched"):
+            left = conditions.transition_time(claim, "Launched") + LAUNCH_SECONDS - now
+            if left > 0:
+                return Step(claim, Result(left))
+            launched = get(claim.status.conditions, "Launched")
+            reason, message = (launched.reason, launched.message) if launched else ("LaunchFailed", "")
+            return await self._give_up(claim, "launch_timeout", reason, message)
+        left = conditions.transition_time(claim, "Registered") + REGISTRATION_SECONDS - now
+        if left > 0:
+            return Step(claim, Result(left))
+        return await self._give_up(
+            claim, "registration_timeout", "RegistrationFailed", "Failed to register node"
+        )
+
+    async def _give_up(self, claim: NodeClaim, why: str, reason: str, message: str) -> Step:
+        log.info(TIMED_OUT, NodeClaim=claim.name, reason=why)
+        await record_failure(self._context, claim, reason, message)
+        await delete_claim(self._context, claim, why)
+        return Step(claim)
