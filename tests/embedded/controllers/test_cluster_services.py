@@ -430,3 +430,47 @@ def test_a_stopped_cluster_goes_on_where_it_was(tmp_path: Path) -> None:
     assert len(before) == 5
     assert {p["metadata"]["uid"] for p in before} == {p["metadata"]["uid"] for p in after}
     assert {p["status"]["phase"] for p in after} == {"Running"}
+
+
+def test_a_tight_plan_is_realised_when_pods_are_nominated(play: Play, spec: Spec) -> None:
+    """Three full nodes, opened one by one: with nominations every pod is bound where it was planned."""
+    plan = {"n1": ["1"] * 8, "n2": ["7", "1"], "n3": ["4", "4"]}
+    taint = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
+
+    async def scenario(world: Any) -> dict[str, str]:
+        planned = {}
+        for node, sizes in plan.items():
+            for number, cpu in enumerate(sizes):
+                name = f"{node}-{cpu}-{number}"
+                planned[name] = node
+                await world.create("Pod", name, spec=spec(cpu))
+        await world.clock.sleep(2)
+        for node in plan:
+            await world.node(node, cpu="8", spec={"taints": [taint]})
+        await world.clock.sleep(2)
+        for name, node in planned.items():
+            await world.merge("Pod", name, {"status": {"nominatedNodeName": node}}, sub="status")
+        for node in reversed(plan):
+            await world.clock.sleep(7)
+            await world.merge("Node", node, {"spec": {"taints": None}})
+        await world.clock.sleep(30)
+        assert {p.name: p.spec.node_name for p in await world.pods()} == planned
+
+    play(scenario)
+
+
+def test_many_equal_pods_that_fit_nowhere_cost_one_attempt(play: Play) -> None:
+    """A node that comes too small for a parked class does not make the scheduler try its pods again."""
+
+    async def scenario(world: Any) -> None:
+        await world.node("n0", cpu="1")
+        await world.deployment("big", 50, cpu="2")
+        await world.clock.sleep(3)
+        before = await world.pods(app="big")
+        for number in range(1, 6):
+            await world.node(f"n{number}", cpu="1")
+            await world.clock.sleep(3)
+        after = await world.pods(app="big")
+        assert [p.metadata.resource_version for p in before] == [p.metadata.resource_version for p in after]
+
+    play(scenario)

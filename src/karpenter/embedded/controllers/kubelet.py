@@ -102,7 +102,6 @@ class Kubelets:
             pod = change.object
             self._clocked.forget(pod.key)
             self._pod_addresses.pop(pod.metadata.uid, None)
-            self._logs.close(pod.namespace, pod.name)
 
     def _on_node(self, change: Change[Node]) -> None:
         if change.type == "DELETED":

@@ -57,6 +57,10 @@ def plan_budget(budget: PodDisruptionBudget, pods: list[Pod], expected: int, now
     }
 
 
+def _labels(pod: Pod) -> list[str]:
+    return [f"{pod.namespace}/{key}={value}" for key, value in pod.metadata.labels.items()]
+
+
 class DisruptionBudgetController:
     """Keeps the statuses of PodDisruptionBudgets."""
 
@@ -67,6 +71,7 @@ class DisruptionBudgetController:
         self._budgets.add_index("namespace", lambda budget: [budget.namespace])
         self._pods = pod_cache(cache)
         self._pods.add_index("namespace", lambda pod: [pod.namespace])
+        self._pods.add_index("label", _labels)
         self._deployments = cache.informer(FullDeployment)
         self._replica_sets = cache.informer(FullReplicaSet)
         self._stateful_sets = cache.informer(FullStatefulSet)
@@ -99,7 +104,7 @@ class DisruptionBudgetController:
             return Result()
         pods = [
             pod
-            for pod in self._pods.by_index("namespace", namespace)
+            for pod in self._candidates(budget)
             if label_selector_holds(budget.spec.selector, pod.metadata.labels) and not is_finished(pod)
         ]
         status = plan_budget(budget, pods, self._expected(budget, pods), self._clock.now())
@@ -116,6 +121,16 @@ class DisruptionBudgetController:
             except NotFound:
                 return Result()
         return Result()
+
+    def _candidates(self, budget: PodDisruptionBudget) -> list[Pod]:
+        """Return the pods that share one label with the selector, rather than the whole namespace."""
+        selector = budget.spec.selector
+        if selector is None:
+            return []
+        if not selector.match_labels:
+            return self._pods.by_index("namespace", budget.namespace)
+        key, value = min(selector.match_labels.items())
+        return self._pods.by_index("label", f"{budget.namespace}/{key}={value}")
 
     def _expected(self, budget: PodDisruptionBudget, pods: list[Pod]) -> int:
         """Return how many pods should exist: what their controllers ask for, if the limit needs to know."""

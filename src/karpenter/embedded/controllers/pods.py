@@ -94,7 +94,7 @@ def watch_pods(
     """Reconcile keys when a pod comes, goes, or changes in a way that counts.
 
     Changes are gathered for `GATHER_SECONDS`: a hundred pods that start together are one reconcile, not a
-    hundred. Disappearances are answered at once.
+    hundred.
     """
 
     def on_change(change: Change[Pod]) -> None:
@@ -104,9 +104,8 @@ def watch_pods(
             and _counts(change.old) == _counts(change.object)
         ):
             return
-        after = 0.0 if change.type == "DELETED" else GATHER_SECONDS
         for key in keys(change):
-            controller.enqueue(key, after=after)
+            controller.enqueue(key, after=GATHER_SECONDS)
 
     pods.subscribe(on_change)
 
