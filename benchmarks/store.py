@@ -42,7 +42,9 @@ def a_server() -> ApiServer:
 
 
 def report(name: str, count: int, seconds: float) -> None:
-    print(f"{name:46s} {count:7d}  {seconds * 1000:9.1f} ms  {count / seconds:10.0f}/s  {seconds / count * 1e6:8.1f} us")
+    print(
+        f"{name:46s} {count:7d}  {seconds * 1000:9.1f} ms  {count / seconds:10.0f}/s  {seconds / count * 1e6:8.1f} us"
+    )
 
 
 def timed(name: str, count: int, work: Callable[[], object]) -> None:
@@ -96,8 +98,16 @@ def main() -> None:
     size = len(server.handle("GET", "/api/v1/pods").body)
     print(f"list of {count} pods: {size / 1e6:.1f} MB, {size // count} bytes per pod")
     timed("list all pods", count, lambda: server.handle("GET", "/api/v1/pods"))
-    timed("list by label (one in 50)", count // 50, lambda: server.handle("GET", "/api/v1/pods", {"labelSelector": "app=app-7"}))
-    timed("list as table", count, lambda: server.handle("GET", "/api/v1/pods", {}, {"accept": "application/json;as=Table"}))
+    timed(
+        "list by label (one in 50)",
+        count // 50,
+        lambda: server.handle("GET", "/api/v1/pods", {"labelSelector": "app=app-7"}),
+    )
+    timed(
+        "list as table",
+        count,
+        lambda: server.handle("GET", "/api/v1/pods", {}, {"accept": "application/json;as=Table"}),
+    )
     asyncio.run(fan_out(server, count * 2))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.db"

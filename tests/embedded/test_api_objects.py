@@ -155,7 +155,10 @@ def test_a_bound_pod_has_time_to_stop(api: Api) -> None:
     longer = api.delete(f"{PODS}/web", {"gracePeriodSeconds": 600}).body["metadata"]
     assert longer["deletionGracePeriodSeconds"] == 60
     shorter = api.delete(f"{PODS}/web", {"gracePeriodSeconds": 5}).body["metadata"]
-    assert (shorter["deletionTimestamp"], shorter["deletionGracePeriodSeconds"]) == ("2026-01-01T00:00:05Z", 5)
+    assert (shorter["deletionTimestamp"], shorter["deletionGracePeriodSeconds"]) == (
+        "2026-01-01T00:00:05Z",
+        5,
+    )
     assert api.delete(f"{PODS}/web", {"gracePeriodSeconds": 0}).body["status"] == "Success"
     assert api.get(f"{PODS}/web").code == 404
 

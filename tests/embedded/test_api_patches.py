@@ -150,7 +150,11 @@ def test_strategic_merges_containers_by_name() -> None:
         ),
         (
             {"spec": {"volumes": [{"name": "v", "emptyDir": {}}]}},
-            {"spec": {"volumes": [{"name": "v", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/"}}]}},
+            {
+                "spec": {
+                    "volumes": [{"name": "v", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/"}}]
+                }
+            },
             {"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}},
         ),
         (

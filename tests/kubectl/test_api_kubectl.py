@@ -15,6 +15,7 @@ import msgspec
 import pytest
 import yaml
 
+from karpenter.apis.crds import load_crds
 from karpenter.base.clock import SystemClock
 from karpenter.base.randomness import seeded
 from karpenter.embedded.apiserver import ApiServer
@@ -71,7 +72,9 @@ class Cluster:
             self._started.set()
             await self._stop.wait()
 
-    def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Json:
+    def request(
+        self, method: str, path: str, body: Any = None, content_type: str = "application/json"
+    ) -> Json:
         """Act as a controller would, on the server's own thread."""
 
         async def act() -> Json:
@@ -126,7 +129,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster.request("PATCH", path, {"status": status}, "application/merge-patch+json")
     event = {
         "metadata": {"name": "web.1"},
-        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "web", "uid": created["metadata"]["uid"]},
+        "involvedObject": {
+            "kind": "Pod",
+            "namespace": "default",
+            "name": "web",
+            "uid": created["metadata"]["uid"],
+        },
         "reason": "Scheduled",
         "message": "bound to n1",
         "type": "Normal",
@@ -137,6 +145,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     columns = [{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}]
     crd = a_raw_crd(scale=True, columns=columns)
     cluster.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+    for crd in load_crds():
+        cluster.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
     yield cluster
     cluster.stop()
 
@@ -249,7 +259,12 @@ def test_strict_validation_names_the_unknown_field(cluster: Cluster) -> None:
 
 def test_custom_objects(cluster: Cluster) -> None:
     """Apply, print with the CRD's columns, short names, scale and delete."""
-    widget = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"size": 2}}
+    widget = {
+        "apiVersion": "example.com/v1",
+        "kind": "Widget",
+        "metadata": {"name": "w"},
+        "spec": {"size": 2},
+    }
     path = manifest(cluster, "widget", widget)
     assert "created" in cluster.kubectl("apply", "-f", path)
     assert cluster.kubectl("get", "wd", "w").splitlines()[1].split() == ["w", "2"]
@@ -260,10 +275,43 @@ def test_custom_objects(cluster: Cluster) -> None:
     assert "deleted" in cluster.kubectl("delete", "-f", path)
 
 
+def test_node_pools(cluster: Cluster) -> None:
+    """Our own kind: applied both ways, refused by its rules, printed, described, explained, scaled."""
+    node_class = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+    template = {"spec": {"nodeClassRef": node_class, "requirements": []}}
+    pool: Json = {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": "general"},
+        "spec": {"template": template},
+    }
+    path = manifest(cluster, "pool", pool)
+    assert "created" in cluster.kubectl("apply", "-f", path)
+    assert "serverside-applied" in cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", path)
+    live = cluster.json("get", "nodepool", "general")
+    assert live["spec"]["disruption"]["consolidationPolicy"] == "WhenEmptyOrUnderutilized"
+    pool["spec"]["weight"] = 1000
+    assert "spec.weight" in cluster.kubectl("apply", "-f", manifest(cluster, "heavy", pool), fails=True)
+    pool["spec"]["weight"] = 10
+    assert "+  weight: 10" in cluster.kubectl("diff", "-f", manifest(cluster, "light", pool), fails=True)
+    columns = cluster.kubectl("get", "nodepools").splitlines()[0].split()
+    assert columns[:3] == ["NAME", "NODECLASS", "NODES"]
+    assert "Consolidation Policy" in cluster.kubectl("describe", "nodepool", "general")
+    assert "consolidateAfter" in cluster.kubectl("explain", "nodepool.spec.disruption")
+    pool["metadata"]["name"] = "static"
+    pool["spec"] = {"template": template, "replicas": 1}
+    cluster.kubectl("apply", "-f", manifest(cluster, "static", pool))
+    cluster.kubectl("scale", "nodepool", "static", "--replicas", "3")
+    assert cluster.json("get", "nodepool", "static")["spec"]["replicas"] == 3
+    assert "deleted" in cluster.kubectl("delete", "nodepool", "general", "static")
+
+
 def test_imperative_creates_send_protobuf(cluster: Cluster) -> None:
     """create namespace, deployment, configmap, serviceaccount, job, and a dry run."""
     cluster.kubectl("create", "namespace", "made")
-    cluster.kubectl("create", "deployment", "d", "--image", "nginx", "--replicas", "3", "--port", "80", "-n", "made")
+    cluster.kubectl(
+        "create", "deployment", "d", "--image", "nginx", "--replicas", "3", "--port", "80", "-n", "made"
+    )
     made = cluster.json("get", "deployment", "d", "-n", "made")
     assert made["spec"]["replicas"] == 3
     assert made["spec"]["template"]["spec"]["containers"][0]["ports"] == [
@@ -362,7 +410,9 @@ def test_logs_and_follow(cluster: Cluster) -> None:
 def test_wait_and_rollout_status(cluster: Cluster) -> None:
     """wait for a condition and for deletion; rollout status reads the deployment's status."""
     assert "condition met" in cluster.kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=5s")
-    assert "timed out" in cluster.kubectl("wait", "--for=condition=Nope", "pod/web", "--timeout=1s", fails=True)
+    assert "timed out" in cluster.kubectl(
+        "wait", "--for=condition=Nope", "pod/web", "--timeout=1s", fails=True
+    )
     cluster.kubectl("apply", "-f", manifest(cluster, "ro", a_raw_deployment("ro")))
     status = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1}
     path = "/apis/apps/v1/namespaces/default/deployments/ro/status"
@@ -396,7 +446,9 @@ def test_top(cluster: Cluster) -> None:
 
 def test_edit_and_replace(cluster: Cluster) -> None:
     """edit writes what the editor leaves; replace puts the whole object."""
-    cluster.request("POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"name": "ed"}, "data": {"k": "old"}})
+    cluster.request(
+        "POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"name": "ed"}, "data": {"k": "old"}}
+    )
     editor = cluster.home / "editor.sh"
     editor.write_text('#!/bin/sh\nsed -i "s/k: old/k: new/" "$1"\n')
     editor.chmod(0o755)
@@ -429,7 +481,9 @@ def test_auth_and_tokens(cluster: Cluster) -> None:
     config = (cluster.home / "config").read_text().replace(TOKEN, "wrong")
     other = cluster.home / "wrong"
     other.write_text(config)
-    text = cluster.kubectl("get", "pods", fails=True, KUBECONFIG=str(other), KUBECACHEDIR=str(cluster.home / "c2"))
+    text = cluster.kubectl(
+        "get", "pods", fails=True, KUBECONFIG=str(other), KUBECACHEDIR=str(cluster.home / "c2")
+    )
     assert "must be logged in" in text or "credentials" in text
 
 
@@ -439,5 +493,3 @@ def test_run_and_kubeconfig_mode(cluster: Cluster) -> None:
     pod = cluster.json("get", "pod", "one-off")
     assert pod["spec"]["containers"][0]["args"] == ["sleep", "1"]
     assert (cluster.home / "config").stat().st_mode & 0o777 == 0o600
-
-

@@ -176,7 +176,7 @@ def _status_only(kind: Kind, obj: dict[str, Any], old: Mapping[str, Any]) -> dic
 
 def _custom_causes(kind: Kind, obj: dict[str, Any], old: dict[str, Any] | None) -> list[Cause]:
     assert kind.custom is not None
-    return [Cause(found.path, _with_fix(found)) for found in kind.custom.validator.validate(obj, old)]
+    return [Cause(found.field, _with_fix(found)) for found in kind.custom.validator.validate(obj, old)]
 
 
 def _definition_causes(definition: Mapping[str, Any]) -> list[Cause]:

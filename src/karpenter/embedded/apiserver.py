@@ -202,13 +202,7 @@ class ApiServer:
             )
         render = self._tables.event_renderer(request, kind)
         if render is None and needs_conversion(kind, self.registry):
-            render = lambda type, record: (
-                b'{"type":"%s","object":%s}'
-                % (
-                    type.encode(),
-                    at_version(kind, record.body),
-                )
-            )
+            render = _converter(kind)
         return WatchPlan(
             kind=kind,
             namespace=target.namespace,

@@ -160,8 +160,10 @@ def selector_text(selector: Any) -> str:
         return "<none>"
     labels = selector.get("matchLabels", {} if "matchExpressions" in selector else selector) or {}
     terms = [f"{key}={value}" for key, value in sorted(labels.items())]
-    for e in selector.get("matchExpressions") or []:
-        terms.append(f"{e.get('key')} {str(e.get('operator')).lower()} ({','.join(e.get('values') or [])})")
+    terms += [
+        f"{e.get('key')} {str(e.get('operator')).lower()} ({','.join(e.get('values') or [])})"
+        for e in selector.get("matchExpressions") or []
+    ]
     return ",".join(terms) or "<none>"
 
 

@@ -168,7 +168,7 @@ def _priority(obj: Json, spec: Json, store: Store, registry: KindRegistry) -> No
     value = chosen.get("value", 0) if chosen else 0
     given = spec.get("priority")
     if given is not None and given != value:
-        why = f"the integer value of priority ({given}) must not be provided in pod spec; priority admission computed {value}"
+        why = f"priority {given} must not be given in the pod spec; its PriorityClass says {value}"
         raise errors.forbidden("pods", obj["metadata"].get("name", ""), why)
     spec["priority"] = value
     policy = (chosen or {}).get("preemptionPolicy", "PreemptLowerPriority")

@@ -12,13 +12,13 @@ DESCRIPTIONS: dict[str, str] = {
     "status": "What has been observed; written by controllers, not by users.",
     "meta.v1.ObjectMeta": "What every object carries: its names, marks, owners and life times.",
     "meta.v1.ObjectMeta.name": "The name, unique among objects of the kind (in the namespace).",
-    "meta.v1.ObjectMeta.generateName": "A prefix from which the server makes a unique name when none is given.",
+    "meta.v1.ObjectMeta.generateName": "A prefix of which the server makes a unique name.",
     "meta.v1.ObjectMeta.namespace": "The namespace the object lives in.",
     "meta.v1.ObjectMeta.labels": "Short key-value marks by which objects are selected.",
     "meta.v1.ObjectMeta.annotations": "Key-value notes for tools; not selectable.",
     "meta.v1.ObjectMeta.finalizers": "Who must agree before the object is removed.",
     "meta.v1.ObjectMeta.ownerReferences": "The objects this one belongs to; it is removed when they all are.",
-    "meta.v1.ObjectMeta.uid": "The server's identity of this very object; a new object of the same name has another.",
+    "meta.v1.ObjectMeta.uid": "The identity of this very object; a successor of the same name has another.",
     "meta.v1.ObjectMeta.resourceVersion": "The version of the object; changes with every write.",
     "meta.v1.ObjectMeta.generation": "Counts the changes of the spec.",
     "meta.v1.ObjectMeta.creationTimestamp": "When the object was created.",
@@ -26,17 +26,23 @@ DESCRIPTIONS: dict[str, str] = {
     "core.v1.Pod": "Containers that run together on one node.",
     "core.v1.PodSpec": "What a pod runs, and where it may run.",
     "core.v1.PodSpec.containers": "The containers that run for as long as the pod does. At least one.",
-    "core.v1.PodSpec.initContainers": "Containers that run to their end, one after the other, before the others start.",
+    "core.v1.PodSpec.initContainers": (
+        "Containers that run to their end, one after the other, before the others start."
+    ),
     "core.v1.PodSpec.nodeName": "The node the pod is bound to; set by the scheduler.",
     "core.v1.PodSpec.nodeSelector": "Labels a node must have for the pod to run there.",
     "core.v1.PodSpec.affinity": "Rules on which nodes, or near which pods, the pod runs.",
     "core.v1.PodSpec.tolerations": "The taints of nodes that this pod puts up with.",
-    "core.v1.PodSpec.topologySpreadConstraints": "How evenly pods like this one spread over zones, nodes or other domains.",
+    "core.v1.PodSpec.topologySpreadConstraints": (
+        "How evenly pods like this one spread over zones, nodes or other domains."
+    ),
     "core.v1.PodSpec.priorityClassName": "The PriorityClass that says how important the pod is.",
     "core.v1.PodSpec.priority": "The importance as a number; derived from the class.",
     "core.v1.PodSpec.schedulerName": "Which scheduler binds the pod.",
     "core.v1.PodSpec.schedulingGates": "While any is left, the pod is not scheduled.",
-    "core.v1.PodSpec.restartPolicy": "Whether containers are restarted when they end: Always, OnFailure or Never.",
+    "core.v1.PodSpec.restartPolicy": (
+        "Whether containers are restarted when they end: Always, OnFailure or Never."
+    ),
     "core.v1.PodSpec.terminationGracePeriodSeconds": "How many seconds containers have to stop.",
     "core.v1.PodSpec.serviceAccountName": "The identity the pod has towards the API.",
     "core.v1.PodSpec.volumes": "The volumes that containers of the pod can mount.",
@@ -60,15 +66,23 @@ DESCRIPTIONS: dict[str, str] = {
     "core.v1.Container.imagePullPolicy": "Always, IfNotPresent or Never.",
     "core.v1.Container.livenessProbe": "Restart the container when this fails.",
     "core.v1.Container.readinessProbe": "Send no traffic while this fails.",
-    "core.v1.ResourceRequirements.requests": "What scheduling reserves, by resource: cpu, memory, nvidia.com/gpu …",
-    "core.v1.ResourceRequirements.limits": "What use is capped at, by resource; also the request where none is given.",
+    "core.v1.ResourceRequirements.requests": (
+        "What scheduling reserves, by resource: cpu, memory, nvidia.com/gpu …"
+    ),
+    "core.v1.ResourceRequirements.limits": (
+        "What use is capped at, by resource; also the request where none is given."
+    ),
     "core.v1.Toleration.key": "The taint's key; empty (with Exists) tolerates all taints.",
     "core.v1.Toleration.operator": "Exists, or Equal (then the value must be the same).",
     "core.v1.Toleration.effect": "The taint's effect; empty means any.",
     "core.v1.Toleration.tolerationSeconds": "How long a NoExecute taint is put up with.",
-    "core.v1.TopologySpreadConstraint.maxSkew": "How many more pods the fullest domain may have than the emptiest.",
+    "core.v1.TopologySpreadConstraint.maxSkew": (
+        "How many more pods the fullest domain may have than the emptiest."
+    ),
     "core.v1.TopologySpreadConstraint.topologyKey": "The node label whose values are the domains.",
-    "core.v1.TopologySpreadConstraint.whenUnsatisfiable": "DoNotSchedule (a rule) or ScheduleAnyway (a wish).",
+    "core.v1.TopologySpreadConstraint.whenUnsatisfiable": (
+        "DoNotSchedule (a rule) or ScheduleAnyway (a wish)."
+    ),
     "core.v1.TopologySpreadConstraint.labelSelector": "Which pods are counted.",
     "core.v1.TopologySpreadConstraint.minDomains": "How many domains there should be at least.",
     "core.v1.Node": "A machine that runs pods.",
@@ -95,7 +109,9 @@ DESCRIPTIONS: dict[str, str] = {
     "core.v1.PersistentVolumeClaimSpec.storageClassName": "The class it is made by.",
     "apps.v1.Deployment": "Interchangeable pods, rolled out and kept at a number.",
     "apps.v1.DeploymentSpec.replicas": "How many pods are wanted; 1 when not said.",
-    "apps.v1.DeploymentSpec.selector": "Which pods belong to it; must match the template's labels and never changes.",
+    "apps.v1.DeploymentSpec.selector": (
+        "Which pods belong to it; must match the template's labels and never changes."
+    ),
     "apps.v1.DeploymentSpec.template": "What each pod looks like.",
     "apps.v1.DeploymentSpec.strategy": "How pods are replaced when the template changes.",
     "apps.v1.DeploymentSpec.minReadySeconds": "How long a pod must be ready to count as available.",
@@ -111,7 +127,9 @@ DESCRIPTIONS: dict[str, str] = {
     "policy.v1.PodDisruptionBudgetSpec.maxUnavailable": "How many (or what share) may be down.",
     "policy.v1.PodDisruptionBudgetSpec.selector": "Which pods it protects.",
     "storage.v1.StorageClass": "A way of making volumes.",
-    "storage.v1.StorageClass.volumeBindingMode": "Immediate, or WaitForFirstConsumer: only once a pod needs it.",
+    "storage.v1.StorageClass.volumeBindingMode": (
+        "Immediate, or WaitForFirstConsumer: only once a pod needs it."
+    ),
     "storage.v1.CSINode": "Which storage drivers a node has, and how many volumes it takes.",
     "coordination.v1.Lease": "A claim on something, good for a while: node heartbeats, leader election.",
     "scheduling.v1.PriorityClass": "A name for how important pods are.",

@@ -46,7 +46,8 @@ def evict(objects: Objects, kind: Kind, target: Target, body: Mapping[str, Any],
             raise StatusError(
                 500,
                 "InternalError",
-                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+                "This pod has more than one PodDisruptionBudget, "
+                "which the eviction subresource does not support.",
             )
         if budgets:
             _take_disruption(objects, budgets[0], pod, dry_run)

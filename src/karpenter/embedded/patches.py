@@ -18,7 +18,7 @@ class PatchError(ValueError):
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """Return `target` with an RFC 7386 merge patch applied: null deletes, objects merge, all else replaces."""
+    """Return `target` with an RFC 7386 patch applied: null deletes, objects merge, all else replaces."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}

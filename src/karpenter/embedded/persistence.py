@@ -38,11 +38,11 @@ class StateFile:
         StateFileError: when the file is not one of ours, is newer, or another process has it open.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, wait_seconds: float = 2.0) -> None:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=2.0)
+            self._db = sqlite3.connect(path, isolation_level=None, timeout=wait_seconds)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
@@ -51,7 +51,8 @@ class StateFile:
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             if version > SCHEMA_VERSION:
                 raise StateFileError(
-                    f"{path} was written by a newer version (format {version}, this one knows {SCHEMA_VERSION})"
+                    f"{path} was written by a newer version "
+                    f"(format {version}, this one knows {SCHEMA_VERSION})"
                 )
             self._db.executescript(_SCHEMA)
             self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")

@@ -1,4 +1,4 @@
-"""Protobuf request bodies, for the clients that send nothing else (`kubectl create deployment`, `auth can-i`).
+"""Protobuf request bodies, for clients that send nothing else (`kubectl create namespace`, `auth can-i`).
 
 A body is the four bytes `k8s\\0` and an envelope naming the kind; inside is the message, whose field numbers
 the shapes know. Only decoding: answers are always JSON, which every client takes.

@@ -204,7 +204,8 @@ class Objects:
         if kind.namespaced:
             if given and given != namespace:
                 raise errors.bad_request(
-                    f"the namespace of the object ({given}) does not match the namespace on the URL ({namespace})"
+                    f"the namespace of the object ({given}) does not match "
+                    f"the namespace on the URL ({namespace})"
                 )
             meta["namespace"] = namespace
         else:

@@ -119,11 +119,8 @@ def _ordered(member: Member, items: list[Any], order: list[Any]) -> list[Any]:
         (item for item in items if _hashable(identity(item)) in positions),
         key=lambda item: positions[_hashable(identity(item))],
     )
-    result: list[Any] = []
     queue = iter(named)
-    for item in items:
-        result.append(next(queue) if _hashable(identity(item)) in positions else item)
-    return result
+    return [next(queue) if _hashable(identity(item)) in positions else item for item in items]
 
 
 def _hashable(value: Any) -> Any:

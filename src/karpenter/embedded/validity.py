@@ -88,7 +88,7 @@ def label_causes(labels: Any, where: str) -> list[Cause]:
             causes.append(Cause(where, message, "FieldValueTypeInvalid"))
         elif value and (len(value) > 63 or not _QUALIFIED.fullmatch(value)):
             rule = (
-                "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
+                "a valid label must be empty or consist of alphanumeric characters, '-', '_' or '.', "
                 "start and end with an alphanumeric character, and have at most 63 characters"
             )
             causes.append(Cause(where, f'Invalid value: "{value}": {rule}'))
@@ -162,7 +162,10 @@ def _finalizer_causes(obj: Mapping[str, Any], old: Mapping[str, Any]) -> list[Ca
     added = [name for name in obj["metadata"].get("finalizers") or [] if name not in before]
     if not added:
         return []
-    message = f"Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers {added}"
+    message = (
+        "Forbidden: no new finalizers can be added if the object is being deleted, "
+        f"found new finalizers {added}"
+    )
     return [Cause("metadata.finalizers", message, "FieldValueForbidden")]
 
 
@@ -197,7 +200,7 @@ def _pod_update_causes(obj: Mapping[str, Any], old: Mapping[str, Any]) -> list[C
     changed = sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k))
     message = (
         "Forbidden: pod updates may not change fields other than `spec.containers[*].image`, "
-        "`spec.initContainers[*].image`, `spec.activeDeadlineSeconds`, `spec.tolerations` (only additions) or "
+        "`spec.initContainers[*].image`, `spec.activeDeadlineSeconds`, `spec.tolerations` or "
         f"`spec.terminationGracePeriodSeconds`; changed: {', '.join(changed)}"
     )
     return [Cause("spec", message, "FieldValueForbidden")]
@@ -277,7 +280,8 @@ def _container_causes(container: Mapping[str, Any], where: str, seen: set[str]) 
         limits = resources.get("limits") or {}
         for resource, amount in (resources.get("requests") or {}).items():
             if resource in limits and parse_quantity(str(amount)) > parse_quantity(str(limits[resource])):
-                message = f'Invalid value: "{amount}": must be less than or equal to {resource} limit of {limits[resource]}'
+                limit = f"must be less than or equal to {resource} limit of {limits[resource]}"
+                message = f'Invalid value: "{amount}": {limit}'
                 causes.append(Cause(f"{where}.resources.requests", message))
     return causes
 
@@ -434,7 +438,7 @@ def _definition(obj: Mapping[str, Any]) -> list[Cause]:
         causes.append(
             Cause(
                 "metadata.name",
-                f'Invalid value: "{obj["metadata"].get("name")}": must be spec.names.plural+"."+spec.group ("{wanted}")',
+                f'Invalid value: "{obj["metadata"].get("name")}": must be "{wanted}" (plural and group)',
             )
         )
     stored = [version for version in _dicts(spec.get("versions")) if version.get("storage")]

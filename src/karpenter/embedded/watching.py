@@ -105,9 +105,9 @@ async def watch_stream(store: Store, signals: Signals, plan: WatchPlan) -> Async
                 if plan.bookmarks:
                     yield _bookmark(plan.kind, store.revision)
                 return
-        if not await signals.wait(resource, wait) and plan.bookmarks:
-            if not store.changes(resource, position, 1):
-                yield _bookmark(plan.kind, store.revision)
+        changed = await signals.wait(resource, wait)
+        if plan.bookmarks and not changed and not store.changes(resource, position, 1):
+            yield _bookmark(plan.kind, store.revision)
 
 
 def _relevant(plan: WatchPlan, entry: Entry) -> bytes | None:

@@ -91,7 +91,10 @@ def a_raw_pod(name: str = "web", *, labels: dict[str, str] | None = None, **spec
 def a_raw_deployment(name: str = "web", *, replicas: int = 1) -> Json:
     """Return a minimal deployment as a user writes it."""
     labels = {"app": name}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": "nginx:1.27"}]}}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [{"name": "app", "image": "nginx:1.27"}]},
+    }
     spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
 
