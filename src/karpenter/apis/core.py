@@ -383,8 +383,8 @@ class Event(KubeObject, frozen=True):
     involved_object: ObjectReference = msgspec.field(default_factory=ObjectReference)
     reason: str = ""
     message: str = ""
-    type: str = "Normal"
-    count: int = 1
+    type: str = ""
+    count: int = 0
     first_timestamp: str | None = None
     last_timestamp: str | None = None
     source: EventSource = msgspec.field(default_factory=EventSource)

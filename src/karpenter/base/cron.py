@@ -1,7 +1,8 @@
 """Cron schedules as disruption budgets write them: five fields or a macro, in UTC.
 
 The rules are robfig/cron v3's: each field is a set of numbers as bits; when both day of month and day of
-week are restricted, either may match; when one of them is a star, both must. Times are epoch seconds.
+week are restricted, either may match; when one of them is a star, both must (`*/2` counts as restricted).
+Times are epoch seconds.
 """
 
 import calendar
@@ -95,14 +96,19 @@ def parse_cron(text: str) -> Cron:
     minute, hour, day, month, weekday = (
         _field(text, field, *spec) for field, spec in zip(fields, _FIELDS, strict=True)
     )
-    any_day = fields[2][0] in "*?" or fields[4][0] in "*?"
+    any_day = _has_star(fields[2]) or _has_star(fields[4])
     return Cron(minute, hour, day, month, weekday, any_day)
+
+
+def _has_star(field: str) -> bool:
+    """Tell whether a part of `field` stands for everything; `*/2` does not, `*/1` does."""
+    return any(part in ("*", "?") or re.fullmatch(r"[*?]/0*1", part) for part in field.split(","))
 
 
 def _field(schedule: str, field: str, name: str, low: int, high: int, names: dict[str, int]) -> int:
     bits = 0
     for part in field.split(","):
-        match = re.fullmatch(r"(?:([*?])|(\w+)(?:-(\w+))?)(?:/(\d+))?", part)
+        match = re.fullmatch(r"(?:([*?])|([0-9A-Za-z]+)(?:-([0-9A-Za-z]+))?)(?:/([0-9]+))?", part)
         if match is None:
             raise ValueError(f"schedule {schedule!r}: {name} {part!r} is not a number, range, list or step")
         star, first, last, step = match.groups()

@@ -4,6 +4,7 @@ Reads decode straight into the structs of `karpenter.apis`; writes are creates o
 of the fields we own (`karpenter.kube.patch`), never updates: decoded structs have dropped unknown fields.
 """
 
+from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
@@ -27,6 +28,13 @@ class ObjectList(msgspec.Struct, Generic[K], frozen=True, gc=False, rename="came
     """One page of a list."""
 
     items: list[K] = []
+    metadata: ListMeta = ListMeta()
+
+
+class _RawList(msgspec.Struct, frozen=True):
+    """One page of a list, its objects not decoded yet."""
+
+    items: list[msgspec.Raw] = []
     metadata: ListMeta = ListMeta()
 
 
@@ -59,12 +67,35 @@ class Client:
         return self.decode(kind, response.body)
 
     async def list_page(
-        self, kind: type[K], namespace: str = "", *, query: dict[str, str] | None = None
+        self,
+        kind: type[K],
+        namespace: str = "",
+        *,
+        query: dict[str, str] | None = None,
+        unreadable: Callable[[bytes, msgspec.ValidationError], None] | None = None,
     ) -> ObjectList[K]:
-        """Return one page of objects, as the query (`limit`, `continue`, `labelSelector`, …) says."""
+        """Return one page of objects, as the query (`limit`, `continue`, `labelSelector`, …) says.
+
+        With `unreadable`, objects that do not fit `kind` are handed to it and left out.
+
+        Raises:
+            msgspec.ValidationError: when an object does not fit `kind` and there is no `unreadable`.
+        """
         response = await self._send("GET", resource_of(kind).path(namespace), query=query)
         decoder = self._decoder(ObjectList[kind])  # type: ignore[valid-type]
-        return cast(ObjectList[K], decoder.decode(response.body))
+        try:
+            return cast(ObjectList[K], decoder.decode(response.body))
+        except msgspec.ValidationError:
+            if unreadable is None:
+                raise
+        raw: _RawList = self._decoder(_RawList).decode(response.body)
+        items: list[K] = []
+        for item in raw.items:
+            try:
+                items.append(self.decode(kind, item))
+            except msgspec.ValidationError as error:
+                unreadable(bytes(item), error)
+        return ObjectList(items=items, metadata=raw.metadata)
 
     async def list(
         self, kind: type[K], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
@@ -140,7 +171,7 @@ class Client:
             "POST", f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", body=msgspec.json.encode(body)
         )
 
-    def decode(self, kind: type[K], body: bytes) -> K:
+    def decode(self, kind: type[K], body: bytes | msgspec.Raw) -> K:
         """Decode one object of `kind`."""
         return cast(K, self._decoder(kind).decode(body))
 

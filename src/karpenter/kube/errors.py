@@ -15,6 +15,12 @@
 import msgspec
 
 
+class StatusDetails(msgspec.Struct, rename="camel"):
+    """metav1.StatusDetails, as far as we read it."""
+
+    retry_after_seconds: int = 0
+
+
 class StatusBody(msgspec.Struct, rename="camel"):
     """metav1.Status, as far as we read it."""
 
@@ -22,7 +28,7 @@ class StatusBody(msgspec.Struct, rename="camel"):
     reason: str = ""
     message: str = ""
     code: int = 0
-    details: msgspec.Raw = msgspec.Raw(b"null")
+    details: StatusDetails | None = None
 
 
 class ApiError(Exception):
@@ -67,12 +73,17 @@ class TooManyRequests(ApiError):
 
 
 def error_of(status: int, body: bytes, retry_after_seconds: float | None = None) -> ApiError:
-    """Return the exception that an answer with a failing `status` and a Status `body` stands for."""
+    """Return the exception that an answer with a failing `status` and a Status `body` stands for.
+
+    How long to wait comes from the `Retry-After` header when given, else from the Status.
+    """
     try:
         answer = msgspec.json.decode(body, type=StatusBody)
     except msgspec.MsgspecError:
         answer = StatusBody(message=body[:300].decode(errors="replace"))
     reason = answer.reason
+    if retry_after_seconds is None and answer.details and answer.details.retry_after_seconds > 0:
+        retry_after_seconds = float(answer.details.retry_after_seconds)
     kind: type[ApiError] = {
         401: Forbidden,
         403: Forbidden,

@@ -79,6 +79,7 @@ class HttpTransport:
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=_REQUEST_SECONDS),
                 server_hostname=self._config.tls_server_name,
+                proxy=self._config.proxy_url,
             ) as answer:
                 content = await answer.read()
                 if answer.status == 401:
@@ -103,11 +104,12 @@ class HttpTransport:
                 headers=headers,
                 timeout=timeout,
                 server_hostname=self._config.tls_server_name,
+                proxy=self._config.proxy_url,
             ) as answer:
                 if answer.status >= 400:
                     if answer.status == 401:
                         self._credentials.invalidate()
-                    yield _refusal(answer.status, await answer.read())
+                    yield _refusal(answer.status, await answer.read(), answer.headers.get("Retry-After", ""))
                     return
                 lines = LineDecoder()
                 async for chunk in answer.content.iter_any():
@@ -153,11 +155,13 @@ class HttpTransport:
         return context
 
 
-def _refusal(status: int, body: bytes) -> bytes:
+def _refusal(status: int, body: bytes, retry_after: str = "") -> bytes:
     """Return a refused watch as the `ERROR` event that a broken one would give."""
     try:
         answer = msgspec.json.decode(body)
     except msgspec.DecodeError:
         answer = {"message": body[:300].decode(errors="replace")}
     answer = {**answer, "code": status} if isinstance(answer, dict) else {"code": status}
+    if retry_after.isdigit():
+        answer["details"] = {**(answer.get("details") or {}), "retryAfterSeconds": int(retry_after)}
     return msgspec.json.encode({"type": "ERROR", "object": answer})

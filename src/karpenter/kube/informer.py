@@ -8,12 +8,16 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
+import structlog
+
 from karpenter.apis.meta import KubeObject
 from karpenter.base.clock import Clock
 from karpenter.base.metrics import Metrics
 from karpenter.base.randomness import Random
 from karpenter.kube.client import Client
 from karpenter.kube.reflector import Reflector
+
+log = structlog.get_logger()
 
 K = TypeVar("K", bound=KubeObject)
 
@@ -94,7 +98,7 @@ class Informer(Generic[K]):
         """Call `handler` with every change, in order; what is there already comes as `ADDED` now."""
         self._handlers.append(handler)
         for obj in list(self.items()):
-            handler(Change("ADDED", obj, None))
+            self._call(handler, Change("ADDED", obj, None))
 
     async def wait_synced(self) -> None:
         """Return once the first whole list is in."""
@@ -111,6 +115,7 @@ class Informer(Generic[K]):
             old = self._objects.get(obj.key)
             if old is not None and old.metadata.uid != obj.metadata.uid:
                 self._remove(old)
+                old = None
             if old is None or old.metadata.resource_version != obj.metadata.resource_version:
                 self._put(obj)
         self.synced = True
@@ -142,8 +147,21 @@ class Informer(Generic[K]):
         self._tell(Change("DELETED", last, old))
 
     def _tell(self, change: Change[K]) -> None:
-        for handler in self._handlers:
+        for handler in tuple(self._handlers):
+            self._call(handler, change)
+
+    def _call(self, handler: Callable[[Change[K]], None], change: Change[K]) -> None:
+        """Tell one handler; its failure is its own and keeps nobody else from hearing."""
+        try:
             handler(change)
+        except Exception:
+            log.exception(
+                "change handler failed",
+                kind=self.kind.__name__,
+                key=change.object.key,
+                change=change.type,
+                handler=getattr(handler, "__qualname__", repr(handler)),
+            )
 
 
 class Cache:
@@ -177,7 +195,7 @@ class Cache:
             )
             self._reflectors.append(reflector)
             if self._objects:
-                self._objects.labels(kind.__name__).set_function(lambda: float(len(informer)))
+                self._objects.labels(kind.__name__).set_function(lambda: self._count(kind))
             if self._tasks is not None:
                 self._tasks.create_task(reflector.run(), name=f"reflector/{kind.__name__}")
         return cast(Informer[K], self._informers[key])
@@ -188,7 +206,14 @@ class Cache:
             self._tasks = tasks
             for informer, reflector in zip(self._informers.values(), self._reflectors, strict=True):
                 tasks.create_task(reflector.run(), name=f"reflector/{informer.kind.__name__}")
-            await asyncio.Event().wait()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self._tasks = None
+
+    def _count(self, kind: type[KubeObject]) -> float:
+        """Return how many objects all informers of `kind` hold."""
+        return float(sum(len(i) for (known, _, _), i in self._informers.items() if known is kind))
 
     async def wait_synced(self) -> None:
         """Return once every informer asked for so far has its first whole list."""

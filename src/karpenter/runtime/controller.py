@@ -18,7 +18,7 @@ from karpenter.base.randomness import Random
 from karpenter.kube.errors import Conflict
 from karpenter.kube.informer import Change, Informer
 from karpenter.runtime.backoff import Backoff
-from karpenter.runtime.queue import WorkQueue
+from karpenter.runtime.queue import WorkQueue, WorkQueueMeters
 
 log = structlog.get_logger()
 
@@ -60,7 +60,9 @@ class _Meters:
         metrics.gauge(
             "controller_runtime_max_concurrent_reconciles", "Reconciles at a time.", ["controller"]
         ).labels(name).set(concurrency)
-        self.depth = metrics.gauge("workqueue_depth", "Keys waiting.", ["name"]).labels(name)
+        self.panics = metrics.counter(
+            "controller_runtime_reconcile_panics_total", "Reconciles that ended in a bug.", ["controller"]
+        ).labels(name)
         self.retries = metrics.counter("workqueue_retries_total", "Keys tried again.", ["name"]).labels(name)
 
 
@@ -84,9 +86,8 @@ class Controller:
         self._rng = rng
         self._concurrency = concurrency
         self._backoff = (backoff or Backoff(0.1, 60.0)).fresh()
-        self._queue = WorkQueue(clock)
+        self._queue = WorkQueue(clock, WorkQueueMeters(metrics, name))
         self._meters = _Meters(metrics, name, concurrency)
-        self._meters.depth.set_function(lambda: float(len(self._queue)))
 
     def enqueue(self, key: str, *, after: float = 0.0) -> None:
         """Ask for a reconcile of `key`, now or in `after` seconds."""
@@ -124,17 +125,14 @@ class Controller:
         except (Requeue, Conflict):
             meters.results["requeue"].inc()
             self._retry(key)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # Something the reconcile waited for was cancelled, not this worker, which must live on.
+            self._failed(key, RuntimeError("a part of the reconcile was cancelled"))
         except Exception as error:
-            meters.results["error"].inc()
-            meters.errors.inc()
-            log.error(
-                "Reconciler error",
-                controller=self.name,
-                key=key,
-                error=f"{error}",
-                exc_info=_unexpected(error),
-            )
-            self._retry(key)
+            self._failed(key, error)
         else:
             self._backoff.forget(key)
             if result.requeue_after is None:
@@ -145,6 +143,22 @@ class Controller:
         finally:
             meters.active.dec()
             meters.seconds.observe(self._clock.monotonic() - started)
+
+    def _failed(self, key: str, error: Exception) -> None:
+        """Count and log a failed reconcile, and come again."""
+        unexpected = _unexpected(error)
+        self._meters.results["error"].inc()
+        self._meters.errors.inc()
+        if unexpected:
+            self._meters.panics.inc()
+        log.error(
+            "Reconciler error",
+            controller=self.name,
+            key=key,
+            error=f"{error}",
+            exc_info=error if unexpected else None,
+        )
+        self._retry(key)
 
     def _retry(self, key: str) -> None:
         self._meters.retries.inc()

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Literal
 
+import msgspec
 import structlog
 
 from karpenter.apis.core import Event, EventSource, ObjectReference
@@ -17,7 +18,7 @@ from karpenter.apis.meta import KubeObject, ObjectMeta
 from karpenter.base.clock import Clock, format_time
 from karpenter.base.randomness import Random
 from karpenter.kube.client import Client, resource_of
-from karpenter.kube.errors import ApiError
+from karpenter.kube.errors import AlreadyExists, ApiError, TooManyRequests
 from karpenter.kube.transport import TransportError
 
 log = structlog.get_logger()
@@ -25,6 +26,9 @@ log = structlog.get_logger()
 _QUEUE_LIMIT = 10_000
 _MEMORY_LIMIT = 50_000
 _MESSAGE_LIMIT = 1024  # what the API server accepts
+_NAME_LIMIT = 236  # of the object, so that the event's name stays within 253
+_ATTEMPTS = 5
+_PAUSE_SECONDS = 1.0
 
 
 class Recorder:
@@ -61,6 +65,8 @@ class Recorder:
             return
         if len(self._until) >= _MEMORY_LIMIT:
             self._until = {known: until for known, until in self._until.items() if until > now}
+            for oldest in list(self._until)[: max(0, len(self._until) - _MEMORY_LIMIT // 2)]:
+                del self._until[oldest]
         self._until[key] = now + dedupe_seconds
         if len(self._queue) == _QUEUE_LIMIT:
             self.dropped += 1
@@ -68,16 +74,31 @@ class Recorder:
         self._wake.set()
 
     async def run(self) -> None:
-        """Write what was published until cancelled; an event that is refused is logged and left."""
+        """Write what was published until cancelled.
+
+        When the server cannot be reached or is busy an event is tried a few times; one that is refused is
+        logged and left.
+        """
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._queue:
-                event = self._queue.popleft()
-                try:
-                    await self._client.create(event)
-                except (ApiError, TransportError) as error:
+                await self._write(self._queue.popleft())
+
+    async def _write(self, event: Event) -> None:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                await self._client.create(event)
+            except AlreadyExists:
+                return  # an earlier attempt arrived, only its answer was lost
+            except (ApiError, TransportError, msgspec.MsgspecError) as error:
+                passing = isinstance(error, TransportError | TooManyRequests)
+                if not passing or attempt == _ATTEMPTS:
                     log.debug("event was not written", reason=event.reason, error=str(error))
+                    return
+                await self._clock.sleep(_PAUSE_SECONDS * 2 ** (attempt - 1) * (0.5 + self._rng.random() / 2))
+            else:
+                return
 
     def _event(
         self, obj: KubeObject, type: Literal["Normal", "Warning"], reason: str, message: str, now: float
@@ -86,7 +107,8 @@ class Recorder:
         stamp = format_time(now)
         return Event(
             metadata=ObjectMeta(
-                name=f"{obj.name}.{self._rng.getrandbits(64):016x}", namespace=obj.namespace or "default"
+                name=f"{obj.name[:_NAME_LIMIT]}.{self._rng.getrandbits(64):016x}",
+                namespace=obj.namespace or "default",
             ),
             involved_object=ObjectReference(
                 api_version=resource.api_version,
@@ -98,6 +120,7 @@ class Recorder:
             reason=reason,
             message=message if len(message) <= _MESSAGE_LIMIT else message[: _MESSAGE_LIMIT - 3] + "...",
             type=type,
+            count=1,
             first_timestamp=stamp,
             last_timestamp=stamp,
             source=EventSource(component=self._component),

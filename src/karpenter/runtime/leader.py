@@ -52,6 +52,7 @@ class LeaderElector:
         self._name = name
         self._namespace = namespace
         self._seen: tuple[str, float] = ("", 0.0)  # the record, and since when we know it unchanged
+        self._taken = False  # somebody else held it when we last looked
         self.leading = False
         self._gauge = metrics and metrics.gauge(
             "leader_election_master_status", "Whether this replica leads.", ["name"]
@@ -63,37 +64,52 @@ class LeaderElector:
         Raises:
             LeadershipLost: when the Lease was lost; `lead` has been cancelled.
         """
-        while not await self._try():
+        while True:
+            asked = self._clock.monotonic()
+            if await self._try(RENEW_DEADLINE_SECONDS):
+                break
             await self._clock.sleep(RETRY_SECONDS * (1 + self._rng.random() * 0.2))
         log.info("successfully acquired lease", identity=self.identity, lease=self._name)
         self._set(True)
+        lost: ExceptionGroup[LeadershipLost] | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
-                renewing = tasks.create_task(self._renew(), name="lease")
+                renewing = tasks.create_task(self._renew(asked), name="lease")
                 await lead()
                 renewing.cancel()
+        except* LeadershipLost as group:
+            lost = group
         finally:
             self._set(False)
             await self._release()
+        if lost is not None:
+            raise LeadershipLost(str(lost.exceptions[0])) from lost
 
     def _set(self, leading: bool) -> None:
         self.leading = leading
         if self._gauge:
             self._gauge.set(float(leading))
 
-    async def _renew(self) -> None:
-        renewed = self._clock.monotonic()
-        while True:
-            await self._clock.sleep(RETRY_SECONDS)
-            if await self._try():
-                renewed = self._clock.monotonic()
-            elif self._clock.monotonic() - renewed > RENEW_DEADLINE_SECONDS:
-                raise LeadershipLost(f"lease {self._namespace}/{self._name} was not renewed in time")
+    async def _renew(self, renewed: float) -> None:
+        """Renew until that fails for the deadline, counted from when the last good renewal was *asked* for.
 
-    async def _try(self) -> bool:
+        Others count from when they see it, which is later: so we have stopped before they start.
+        """
+        while True:
+            left = renewed + RENEW_DEADLINE_SECONDS - self._clock.monotonic()
+            await self._clock.sleep(min(RETRY_SECONDS, left))
+            asked = self._clock.monotonic()
+            left = renewed + RENEW_DEADLINE_SECONDS - asked
+            if left > 0 and await self._try(left):
+                renewed = asked
+            elif self._taken or self._clock.monotonic() - renewed >= RENEW_DEADLINE_SECONDS:
+                reason = "was taken by another" if self._taken else "was not renewed in time"
+                raise LeadershipLost(f"lease {self._namespace}/{self._name} {reason}")
+
+    async def _try(self, within: float) -> bool:
         """Create, renew or take over the Lease; tell whether it is ours now."""
         try:
-            async with asyncio.timeout(RENEW_DEADLINE_SECONDS / 2):
+            async with asyncio.timeout(min(within, RENEW_DEADLINE_SECONDS / 2)):
                 return await self._acquire()
         except (ApiError, TransportError, TimeoutError) as error:
             log.debug("lease was not acquired", lease=self._name, error=str(error))
@@ -110,6 +126,7 @@ class LeaderElector:
         if record != self._seen[0]:
             self._seen = (record, self._clock.monotonic())
         ours = holder == self.identity
+        self._taken = bool(holder) and not ours
         duration = lease.spec.lease_duration_seconds or LEASE_SECONDS
         if holder and not ours and self._clock.monotonic() - self._seen[1] < duration:
             return False

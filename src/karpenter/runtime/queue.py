@@ -8,16 +8,36 @@ import asyncio
 from collections import deque
 
 from karpenter.base.clock import Clock
+from karpenter.base.metrics import Metrics
+
+_BUCKETS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0)  # client-go's
+
+
+class WorkQueueMeters:
+    """client-go's metrics of a work queue, by its names."""
+
+    def __init__(self, metrics: Metrics, name: str) -> None:
+        self.depth = metrics.gauge("workqueue_depth", "Keys waiting.", ["name"]).labels(name)
+        self.adds = metrics.counter("workqueue_adds_total", "Keys queued.", ["name"]).labels(name)
+        self.waited = metrics.histogram(
+            "workqueue_queue_duration_seconds", "Time a key waited.", ["name"], buckets=_BUCKETS
+        ).labels(name)
+        self.worked = metrics.histogram(
+            "workqueue_work_duration_seconds", "Time the work on a key took.", ["name"], buckets=_BUCKETS
+        ).labels(name)
 
 
 class WorkQueue:
     """Keys in first-come order."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, meters: WorkQueueMeters | None = None) -> None:
         self._clock = clock
+        self._meters = meters
+        if meters:
+            meters.depth.set_function(lambda: float(len(self._ready)))
         self._ready: deque[str] = deque()
-        self._waiting: set[str] = set()
-        self._working: set[str] = set()
+        self._waiting: dict[str, float] = {}  # since when
+        self._working: dict[str, float] = {}
         self._again: set[str] = set()
         self._timers: dict[str, tuple[float, asyncio.TimerHandle]] = {}
         self._wakers: deque[asyncio.Future[None]] = deque()
@@ -36,7 +56,9 @@ class WorkQueue:
         if key in self._working:
             self._again.add(key)
         elif key not in self._waiting:
-            self._waiting.add(key)
+            self._waiting[key] = self._clock.monotonic()
+            if self._meters:
+                self._meters.adds.inc()
             self._ready.append(key)
             self._wake()
 
@@ -52,13 +74,17 @@ class WorkQueue:
                     self._wake()  # it was our turn: pass it on
                 raise
         key = self._ready.popleft()
-        self._waiting.discard(key)
-        self._working.add(key)
+        since, now = self._waiting.pop(key), self._clock.monotonic()
+        self._working[key] = now
+        if self._meters:
+            self._meters.waited.observe(now - since)
         return key
 
     def done(self, key: str) -> None:
         """Tell that the work on `key` has ended; it comes again if it was added meanwhile."""
-        self._working.discard(key)
+        since = self._working.pop(key)
+        if self._meters:
+            self._meters.worked.observe(self._clock.monotonic() - since)
         if key in self._again:
             self._again.discard(key)
             self.add(key)
