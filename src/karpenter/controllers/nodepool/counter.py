@@ -1,0 +1,33 @@
+"""Counting what each pool has, into its status."""
+
+from karpenter.apis.karpenter import NodePool
+from karpenter.base.quantity import format_resources, resources_of
+from karpenter.controllers.context import Context
+from karpenter.controllers.nodepool.keyed import pool_controller
+from karpenter.kube.errors import NotFound
+from karpenter.kube.patch import merge
+from karpenter.runtime import Controller, Result, Singleton
+
+PERIOD_SECONDS = 5.0
+_UNSYNCED_SECONDS = 1.0
+_ALWAYS = ("cpu", "memory", "pods", "ephemeral-storage", "nodes")
+
+
+def build(context: Context) -> list[Controller | Singleton]:
+    """Return the controller."""
+
+    async def reconcile(pool: NodePool) -> Result:
+        if not context.cluster.synced():
+            return Result(_UNSYNCED_SECONDS)
+        totals = {**dict.fromkeys(_ALWAYS, 0), **context.cluster.pool_resources(pool.name)}
+        if resources_of(pool.status.resources) == totals and pool.status.nodes == totals["nodes"]:
+            return Result(PERIOD_SECONDS)
+        gone = {name: None for name in pool.status.resources if name not in totals}
+        status = {"resources": {**format_resources(totals), **gone}, "nodes": totals["nodes"]}
+        try:
+            await context.client.patch(NodePool, pool.name, merge({"status": status}), subresource="status")
+        except NotFound:
+            return Result()
+        return Result(PERIOD_SECONDS)
+
+    return [pool_controller(context, "nodepool.counter", reconcile)]

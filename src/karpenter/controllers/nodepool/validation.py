@@ -1,0 +1,29 @@
+"""Whether what a pool says makes sense beyond what its schema can tell."""
+
+from karpenter.apis.karpenter import NodePool
+from karpenter.apis.nodepool_validation import validate_nodepool
+from karpenter.controllers import conditions
+from karpenter.controllers.context import Context
+from karpenter.controllers.nodepool.keyed import pool_controller, write_conditions
+from karpenter.runtime import Controller, Result, Singleton
+
+CONDITION = "ValidationSucceeded"
+
+
+def build(context: Context) -> list[Controller | Singleton]:
+    """Return the controller."""
+
+    async def reconcile(pool: NodePool) -> Result:
+        errors = validate_nodepool(pool)
+        now = context.clock.now()
+        if errors:
+            message = "; ".join(str(error) for error in errors)
+            wanted = conditions.with_condition(
+                pool, CONDITION, "False", "NodePoolValidationFailed", message, now=now
+            )
+        else:
+            wanted = conditions.with_condition(pool, CONDITION, "True", now=now)
+        await write_conditions(context, pool, wanted.status.conditions)
+        return Result()
+
+    return [pool_controller(context, "nodepool.validation", reconcile)]
