@@ -1,13 +1,13 @@
 """Launching machines that are only Node objects.
 
-Where is the truth of this cloud? In the API server, so that any process may die after any line: an instance is
-a NodeClaim whose `status.providerID` is ours and that is not being deleted, or a Node with such an id. The id
-follows from the claim's name, and the offering is chosen by a fixed order, so that creating twice gives the
+Where is the truth of this cloud? In the API server, so that any process may die after any line: an instance
+is a NodeClaim whose `status.providerID` is ours and that is not being deleted, or a Node with such an id. The
+id follows from the claim's name, and the offering is chosen by a fixed order, so that creating twice gives the
 same machine. A launched claim without a Node gets one when its registration delay is over, also after a
 restart; a Node whose claim has gone before it registered is removed, as a cloud's own controller would.
 
-Unlike upstream's, a Node has the capacity of its instance type (not just the claim's requests), and deleting an
-instance leaves the NodeClaim object to its owner.
+Unlike upstream's, a Node has the capacity of its instance type (not just the claim's requests), and deleting
+an instance leaves the NodeClaim object to its owner.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,6 +25,7 @@ from karpenter.base.timestamps import parse_time
 from karpenter.cloudprovider import (
     InsufficientCapacity,
     NodeClaimNotFound,
+    NodeClass,
     NodeClassNotReady,
     ProviderContext,
     RepairPolicy,
@@ -50,7 +51,7 @@ class KwokProvider:
     """See `karpenter.cloudprovider.CloudProvider`."""
 
     name = "kwok"
-    node_classes = (KwokNodeClass,)
+    node_classes: tuple[type[NodeClass], ...] = (KwokNodeClass,)
 
     def __init__(self, context: ProviderContext, types: tuple[InstanceType, ...]) -> None:
         self._client = context.client
@@ -98,8 +99,7 @@ class KwokProvider:
 
     async def get(self, provider_id: str) -> NodeClaim:
         for node in self._nodes.by_index("providerID", provider_id):
-            if not node.deleting:
-                return _of_node(node)
+            return _of_node(node)
         claim = self._claims.get(provider_id.removeprefix(PREFIX))
         if claim is not None and _is_booting(claim):
             return claim

@@ -1,0 +1,15 @@
+"""What happens to Nodes: their draining and their end."""
+
+from karpenter.controllers.context import Context
+from karpenter.controllers.node.eviction import EvictionQueue
+from karpenter.controllers.node.termination import Termination
+from karpenter.runtime import Controller, Singleton
+
+__all__ = ["build"]
+
+
+def build(context: Context) -> list[Controller | Singleton]:
+    """Return the node controllers."""
+    evictions = EvictionQueue(context)
+    termination = Termination(context, evictions)
+    return [evictions.controller, termination.controller]

@@ -1,0 +1,292 @@
+"""The end of a Node: tainted, drained, its volumes detached, its machine gone, then the object.
+
+The Node carries our finalizer, so that nothing is forgotten whoever deletes it. Every step looks at how
+things are; after a restart it goes on where it was.
+"""
+
+from collections.abc import Iterable
+
+import structlog
+
+from karpenter.apis import conditions, labels
+from karpenter.apis.conditions import NODECLAIM
+from karpenter.apis.core import Node, Pod, Taint
+from karpenter.apis.karpenter import NodeClaim
+from karpenter.apis.meta import Condition, ConditionStatus
+from karpenter.apis.workloads import VolumeAttachment
+from karpenter.base.timestamps import format_time, parse_time
+from karpenter.cloudprovider import NodeClaimNotFound
+from karpenter.controllers.context import Context
+from karpenter.controllers.node.blockers import why_not_evicted
+from karpenter.controllers.node.drain import plan_drain
+from karpenter.controllers.node.eviction import EvictionQueue
+from karpenter.kube.errors import NotFound
+from karpenter.kube.informer import Change
+from karpenter.kube.patch import merge, strategic
+from karpenter.model import pods as podlib
+from karpenter.model.pdbs import PdbLimits
+from karpenter.runtime import Backoff, Controller, Result
+
+log = structlog.get_logger()
+
+_MIN_DRAIN_SECONDS = 5.0  # the scheduler may bind a pod in the moment before it sees the taint
+_POLL_SECONDS = 1.0
+_INSTANCE_POLL_SECONDS = 5.0
+_DISRUPTED = Taint(key=labels.DISRUPTED_TAINT, effect="NoSchedule")
+_SHOWN = 5
+
+_WAIT = Result(requeue_after=_POLL_SECONDS)
+
+
+class Termination:
+    """Finalizes Nodes that are being deleted."""
+
+    def __init__(self, context: Context, evictions: EvictionQueue) -> None:
+        self._context = context
+        self._evictions = evictions
+        self._attachments = context.cache.informer(VolumeAttachment)
+        self._attachments.add_index("nodeName", lambda attachment: (attachment.spec.node_name,))
+        self._nodes = context.cache.informer(Node)
+        metrics = context.metrics
+        self._drained = metrics.counter(
+            "karpenter_nodes_drained_total", "Nodes whose pods have all gone.", ["nodepool"]
+        )
+        self._terminated = metrics.counter(
+            "karpenter_nodes_terminated_total", "Nodes removed.", ["nodepool", "zone"]
+        )
+        self._seconds = metrics.summary(
+            "karpenter_nodes_termination_duration_seconds", "From deletion to removal.", ["nodepool"]
+        )
+        self._lifetime = metrics.histogram(
+            "karpenter_nodes_lifetime_duration_seconds",
+            "Age of nodes when they were removed.",
+            ["nodepool"],
+            buckets=_LIFETIME_BUCKETS,
+        )
+        self.controller = Controller(
+            "node.termination",
+            self._reconcile,
+            clock=context.clock,
+            rng=context.rng,
+            metrics=metrics,
+            concurrency=context.settings.concurrency(100, 5000),
+            backoff=Backoff(0.1, 10.0),
+        )
+        self.controller.watch(self._nodes, _deleting)
+
+    async def _reconcile(self, name: str) -> Result:
+        node = self._nodes.get(name)
+        if node is None or not node.deleting or labels.TERMINATION_FINALIZER not in node.metadata.finalizers:
+            return Result()
+        claim = self._context.cluster.claim_for(node.spec.provider_id)
+        if claim is not None and not claim.deleting:
+            await self._delete_claim(claim)
+        if await self._already_gone(node):
+            return await self._finish(node)
+        deadline = self._deadline(node, claim)
+        node = await self._cordon(node)
+        for step in (self._await_drain, self._await_volumes, self._await_instance):
+            result = await step(node, claim, deadline)
+            if result is not None:
+                return result
+            claim = self._context.cluster.claim_for(node.spec.provider_id)
+        return await self._finish(node)
+
+    async def _delete_claim(self, claim: NodeClaim) -> None:
+        try:
+            await self._context.client.delete(NodeClaim, claim.name, uid=claim.metadata.uid)
+        except NotFound:
+            log.debug("nodeclaim is already gone", NodeClaim=claim.name)
+
+    async def _already_gone(self, node: Node) -> bool:
+        """Tell whether an unready node's machine is gone: then there is nothing to drain."""
+        if conditions.is_true(node.status.conditions, "Ready"):
+            return False
+        try:
+            await self._context.provider.get(node.spec.provider_id)
+        except NodeClaimNotFound:
+            return True
+        return False
+
+    def _deadline(self, node: Node, claim: NodeClaim | None) -> float | None:
+        text = claim.metadata.annotations.get(labels.TERMINATION_TIMESTAMP) if claim else None
+        if text is None:
+            return None
+        self._context.recorder.publish(
+            node,
+            "Warning",
+            "TerminationGracePeriodExpiring",
+            f"All pods will be deleted by {text}",
+            dedupe=(node.name,),
+        )
+        return parse_time(text)
+
+    async def _cordon(self, node: Node) -> Node:
+        """Keep new pods and load balancers' traffic away."""
+        kept = [taint for taint in node.spec.taints if taint.key != _DISRUPTED.key]
+        tainted = any(taint.matches(_DISRUPTED) for taint in node.spec.taints)
+        excluded = node.metadata.labels.get(labels.EXCLUDE_FROM_LOAD_BALANCERS) == "karpenter"
+        if tainted and excluded and len(kept) == len(node.spec.taints) - 1:
+            return node
+        document = {
+            "metadata": {"labels": {labels.EXCLUDE_FROM_LOAD_BALANCERS: "karpenter"}},
+            "spec": {"taints": [*kept, _DISRUPTED]},
+        }
+        patch = merge(document, resource_version=node.metadata.resource_version)
+        return await self._context.client.patch(Node, node.name, patch)
+
+    async def _await_drain(
+        self, node: Node, claim: NodeClaim | None, deadline: float | None
+    ) -> Result | None:
+        now = self._context.clock.now()
+        if claim is not None and conditions.get(claim.status.conditions, "Drained") is None:
+            claim = await self._set(claim, "Drained", "Unknown", "Draining")
+        drain = plan_drain(self._context.cluster.pods_on(node.name), now, deadline)
+        for pod in drain.evict:
+            self._evictions.add(pod, deadline)
+        if drain.waiting:
+            self._tell_waiting(node, drain.waiting, now)
+            return _WAIT
+        if claim is None:
+            return None
+        drained = conditions.get(claim.status.conditions, "Drained")
+        if drained is not None and drained.status == "True":
+            return None
+        since = _since(drained)
+        if since is not None and now - since < _MIN_DRAIN_SECONDS:
+            return _WAIT
+        await self._set(claim, "Drained", "True")
+        self._drained.labels(node.metadata.labels.get(labels.NODEPOOL, "")).inc()
+        return None
+
+    def _tell_waiting(self, node: Node, waiting: tuple[Pod, ...], now: float) -> None:
+        """Say that the drain waits, and for what: the first pod that something holds, with the arithmetic."""
+        limits = PdbLimits(self._context.cluster.snapshot().pdbs)
+        why = next((text for pod in waiting if (text := why_not_evicted(pod, limits, now))), "")
+        self._context.recorder.publish(
+            node,
+            "Warning",
+            "FailedDraining",
+            f"Failed to drain node, {len(waiting)} pods are waiting to be evicted"
+            + (f": {why}" if why else ""),
+            dedupe=(node.name,),
+        )
+
+    async def _await_volumes(
+        self, node: Node, claim: NodeClaim | None, deadline: float | None
+    ) -> Result | None:
+        pending = self._pending_volumes(node)
+        if not pending:
+            if claim is not None:
+                await self._set(claim, "VolumesDetached", "True")
+            return None
+        if deadline is not None and self._context.clock.now() > deadline:
+            if claim is not None:
+                await self._set(claim, "VolumesDetached", "False", "TerminationGracePeriodElapsed")
+            return None
+        shown = ", ".join(pending[:_SHOWN])
+        more = f" and {len(pending) - _SHOWN} other(s)" if len(pending) > _SHOWN else ""
+        self._context.recorder.publish(
+            node,
+            "Normal",
+            "AwaitingVolumeDetachment",
+            f"Awaiting deletion of bound volumeattachments ({shown}{more})",
+            dedupe=(node.name,),
+        )
+        if claim is not None:
+            await self._set(claim, "VolumesDetached", "Unknown", "AwaitingVolumeDetachment")
+        return _WAIT
+
+    def _pending_volumes(self, node: Node) -> list[str]:
+        """Return the attachments to wait for: not those of pods that the drain leaves alone."""
+        now = self._context.clock.now()
+        staying = [
+            pod for pod in self._context.cluster.pods_on(node.name) if not podlib.is_drainable(pod, now)
+        ]
+        snapshot = self._context.cluster.snapshot()
+        kept = {
+            snapshot.volume_claims[key].spec.volume_name
+            for pod in staying
+            for volume in pod.spec.volumes
+            if volume.persistent_volume_claim
+            and (key := f"{pod.namespace}/{volume.persistent_volume_claim.claim_name}")
+            in snapshot.volume_claims
+        }
+        return [
+            attachment.name
+            for attachment in self._attachments.by_index("nodeName", node.name)
+            if (volume := attachment.spec.source.persistent_volume_name) and volume not in kept
+        ]
+
+    async def _await_instance(
+        self, node: Node, claim: NodeClaim | None, deadline: float | None
+    ) -> Result | None:
+        if claim is None:
+            return None
+        gone = False
+        try:
+            await self._context.provider.delete(claim)
+        except NodeClaimNotFound:
+            gone = True
+        await self._set(claim, "InstanceTerminating", "True")
+        return None if gone else Result(requeue_after=_INSTANCE_POLL_SECONDS)
+
+    async def _set(self, claim: NodeClaim, kind: str, status: ConditionStatus, reason: str = "") -> NodeClaim:
+        """Set one condition of the claim, if it is not so already."""
+        known = conditions.get(claim.status.conditions, kind)
+        if known is not None and (known.status, known.reason) == (status, reason or kind):
+            return claim
+        now = self._context.clock.now()
+        changed = NODECLAIM.set(
+            claim.status.conditions,
+            kind,
+            status,
+            reason,
+            generation=claim.metadata.generation,
+            now=now,
+            created=parse_time(claim.metadata.creation_timestamp or format_time(now)),
+        )
+        patch = merge({"status": {"conditions": changed}}, resource_version=claim.metadata.resource_version)
+        return await self._context.client.patch(NodeClaim, claim.name, patch, subresource="status")
+
+    async def _finish(self, node: Node) -> Result:
+        """Let the Node object go."""
+        document = {
+            "metadata": {
+                "$deleteFromPrimitiveList/finalizers": [labels.TERMINATION_FINALIZER],
+                "uid": node.metadata.uid,
+            }
+        }
+        try:
+            await self._context.client.patch(Node, node.name, strategic(document))
+        except NotFound:
+            return Result()
+        pool = node.metadata.labels.get(labels.NODEPOOL, "")
+        now = self._context.clock.now()
+        self._terminated.labels(pool, node.metadata.labels.get(labels.ZONE, "")).inc()
+        if node.metadata.deletion_timestamp and node.metadata.creation_timestamp:
+            self._seconds.labels(pool).observe(max(0.0, now - parse_time(node.metadata.deletion_timestamp)))
+            self._lifetime.labels(pool).observe(max(0.0, now - parse_time(node.metadata.creation_timestamp)))
+        log.info("deleted node", Node=node.name)
+        return Result()
+
+
+def _since(condition: Condition | None) -> float | None:
+    if condition is None or condition.last_transition_time is None:
+        return None
+    return parse_time(condition.last_transition_time)
+
+
+def _deleting(change: Change[Node]) -> Iterable[str]:
+    node = change.object
+    ours = labels.TERMINATION_FINALIZER in node.metadata.finalizers
+    return (node.name,) if change.type != "DELETED" and node.deleting and ours else ()
+
+
+_LIFETIME_BUCKETS = tuple(
+    minutes * 60.0
+    for minutes in (
+        *(15, 30, 45, 60, 120, 240, 360, 480, 600, 720, 960, 1200, 1440, 2880, 4320, 7200),
+        *(14400, 21600, 28800, 36000, 43200),
+    )
+)
