@@ -42,9 +42,8 @@ def a_server() -> ApiServer:
 
 
 def report(name: str, count: int, seconds: float) -> None:
-    print(
-        f"{name:46s} {count:7d}  {seconds * 1000:9.1f} ms  {count / seconds:10.0f}/s  {seconds / count * 1e6:8.1f} us"
-    )
+    each = f"{count / seconds:10.0f}/s  {seconds / count * 1e6:8.1f} us"
+    print(f"{name:46s} {count:7d}  {seconds * 1000:9.1f} ms  {each}")
 
 
 def timed(name: str, count: int, work: Callable[[], object]) -> None:

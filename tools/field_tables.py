@@ -7,7 +7,8 @@ them. Only facts are taken: names, types, protobuf numbers, merge keys; no prose
 
     field: [number, type, shape, flags, list type, keys, strategic strategy, strategic key]
 
-with flags 1 (required) + 2 (a pointer in Go, so that zero differs from absent), shape "" (one), "*" (list) or "m" (map by string), and inlined structs under the field "".
+with flags 1 (required) + 2 (a pointer in Go, so that zero differs from absent), shape "" (one), "*" (list)
+or "m" (map by string), and inlined structs under the name "+TYPE".
 """
 
 import json

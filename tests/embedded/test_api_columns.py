@@ -120,7 +120,7 @@ def test_tables_of_lists_and_objects() -> None:
 def test_custom_columns() -> None:
     """By type: numbers, ages, booleans; nothing where nothing is."""
     api = Api()
-    columns = [
+    columns: list[dict[str, Any]] = [
         {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
         {"name": "Colour", "type": "string", "jsonPath": ".spec.colour"},
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "priority": 1},

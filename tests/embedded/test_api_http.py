@@ -77,9 +77,8 @@ def test_large_bodies_are_refused() -> None:
     async def main() -> int:
         async with (
             HttpDoor(a_server(), token=TOKEN) as door,
-            aiohttp.ClientSession(headers=BEARER) as session,session.post(
-            f"{door.url}{PODS}", data=io.BytesIO(b" " * (3 * 1024 * 1024 + 10))
-        ) as response
+            aiohttp.ClientSession(headers=BEARER) as session,
+            session.post(f"{door.url}{PODS}", data=io.BytesIO(b" " * (3 * 1024 * 1024 + 10))) as response,
         ):
             return response.status
 

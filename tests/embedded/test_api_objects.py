@@ -166,7 +166,8 @@ def test_a_bound_pod_has_time_to_stop(api: Api) -> None:
 @pytest.mark.parametrize("case", ["unbound", "finished"])
 def test_a_pod_that_runs_nowhere_goes_at_once(api: Api, case: str) -> None:
     """There is nothing to wait for."""
-    api.post(PODS, a_raw_pod(**({"nodeName": "n"} if case == "finished" else {})))
+    pod = a_raw_pod(nodeName="n") if case == "finished" else a_raw_pod()
+    api.post(PODS, pod)
     if case == "finished":
         api.merge(f"{PODS}/web/status", {"status": {"phase": "Succeeded"}})
     answer = api.delete(f"{PODS}/web")
@@ -264,7 +265,7 @@ def test_a_namespace_goes_when_its_finalizer_does(api: Api) -> None:
 
 
 def test_a_definition_makes_its_kind_served(api: Api) -> None:
-    """Applying a CRD serves the kind, defaults and counts generations; deleting it takes the objects along."""
+    """Applying a CRD serves the kind and counts generations; deleting it takes the objects along."""
     assert api.get("/apis/example.com/v1/widgets").code == 404
     crd = api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", a_raw_crd()).body
     assert {c["type"] for c in crd["status"]["conditions"]} == {"Established", "NamesAccepted"}

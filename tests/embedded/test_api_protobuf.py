@@ -92,9 +92,11 @@ def test_malformed_bodies(body: bytes, code: int, words: str) -> None:
 def test_cut_off_bodies_are_refused_or_partial(length: int) -> None:
     """A truncated body gives an error or a smaller object."""
     body = envelope("v1", "Namespace", field(1, field(1, "a-rather-long-name-for-a-namespace")))
+    code = 0
+    result: Any = {}
     try:
-        result: Any = protobuf.decode(body[:length])
+        result = protobuf.decode(body[:length])
     except StatusError as error:
-        assert error.code in (400, 415)
-    else:
-        assert isinstance(result, dict)
+        code = error.code
+    assert code in (0, 400, 415)
+    assert isinstance(result, dict)

@@ -162,7 +162,6 @@ def test_following_logs_ends_with_the_pod() -> None:
     async def main() -> list[str]:
         logs, clock = PodLogs(LoopClock()), LoopClock()
         logs.append("d", "p", "c", "old")
-        seen: list[str] = []
 
         async def write() -> None:
             for index in range(3):
@@ -171,8 +170,7 @@ def test_following_logs_ends_with_the_pod() -> None:
             logs.close("d", "p")
 
         writer = asyncio.create_task(write())
-        async for line in logs.follow("d", "p", "c"):
-            seen.append(line)
+        seen = [line async for line in logs.follow("d", "p", "c")]
         await writer
         return seen
 
