@@ -25,18 +25,27 @@ class PodLogs:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._containers: dict[tuple[str, str, str], _Container] = {}
+        self._names: dict[tuple[str, str], set[str]] = {}  # of containers, by pod
+
+    def _open(self, namespace: str, pod: str, container: str) -> _Container:
+        key = (namespace, pod, container)
+        log = self._containers.get(key)
+        if log is None:
+            log = self._containers[key] = _Container()
+            self._names.setdefault((namespace, pod), set()).add(container)
+        return log
 
     def append(self, namespace: str, pod: str, container: str, line: str) -> None:
         """Add one line (without newline), stamped with the time now."""
-        log = self._containers.setdefault((namespace, pod, container), _Container())
+        log = self._open(namespace, pod, container)
         log.lines.append((self._clock.now(), line))
         log.total += 1
         log.changed.set()
 
     def close(self, namespace: str, pod: str) -> None:
         """End all follows of a pod and forget its lines."""
-        for key in [key for key in self._containers if key[:2] == (namespace, pod)]:
-            log = self._containers.pop(key)
+        for container in sorted(self._names.pop((namespace, pod), ())):
+            log = self._containers.pop((namespace, pod, container))
             log.closed = True
             log.changed.set()
 
@@ -68,7 +77,7 @@ class PodLogs:
         timestamps: bool = False,
     ) -> AsyncGenerator[str, None]:
         """Yield what `read` would return and then each new line, until the pod is closed."""
-        log = self._containers.setdefault((namespace, pod, container), _Container())
+        log = self._open(namespace, pod, container)
         seen = log.total
         for text in self.read(namespace, pod, container, tail=tail, since=since, timestamps=timestamps):
             yield text
