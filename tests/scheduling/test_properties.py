@@ -6,8 +6,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from karpenter.apis import labels
-from karpenter.apis.core import Affinity, Pod, Taint, Toleration
+from karpenter.apis.core import (
+    Affinity,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    Taint,
+    Toleration,
+    TopologySpreadConstraint,
+)
 from karpenter.apis.karpenter import RequirementSpec
+from karpenter.apis.meta import LabelSelector
 from karpenter.base.randomness import Random, seeded
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.problem import Plan, Problem
@@ -84,6 +93,40 @@ def random_affinity(rng: Random) -> Affinity | None:
     )
 
 
+APPS = ("web", "db", "cache")
+
+
+def random_company(rng: Random) -> dict[str, object]:
+    """Return the fields by which a pod cares who is beside it; mostly none."""
+    selector = LabelSelector(match_labels={"app": rng.choice(APPS)})
+    dice = rng.random()
+    if dice < 0.15:
+        term = PodAffinityTerm(topology_key=labels.KUBERNETES_HOSTNAME, label_selector=selector)
+        return {"affinity": Affinity(pod_anti_affinity=PodAffinity(required=[term]))}
+    if dice < 0.3:
+        spread = TopologySpreadConstraint(
+            max_skew=rng.randint(1, 3),
+            topology_key=labels.KUBERNETES_HOSTNAME,
+            when_unsatisfiable="DoNotSchedule",
+            label_selector=selector,
+        )
+        return {"topology_spread_constraints": [spread]}
+    return {}
+
+
+def an_old_pod(rng: Random, name: str, node: str) -> Pod:
+    """Return a running pod, which may not like company on its node or in its zone."""
+    spec: dict[str, object] = {}
+    if rng.random() < 0.15:
+        key = rng.choice((labels.ZONE, labels.KUBERNETES_HOSTNAME))
+        selector = LabelSelector(match_labels={"app": rng.choice(APPS)})
+        term = PodAffinityTerm(topology_key=key, label_selector=selector)
+        spec["affinity"] = Affinity(pod_anti_affinity=PodAffinity(required=[term]))
+    ports = [8080] if rng.random() < 0.1 else []
+    app = {"app": rng.choice(APPS)}
+    return a_pod(name, cpu="500m", labels=app, host_ports=ports, node_name=node, spec=spec)
+
+
 def random_pods(rng: Random) -> list[Pod]:
     """Return up to some sixty pods of a few kinds."""
     found: list[Pod] = []
@@ -105,6 +148,8 @@ def random_pods(rng: Random) -> list[Pod]:
             affinity=random_affinity(rng),
             tolerations=[TOLERATION] if rng.random() < 0.5 else [],
             host_ports=[8080] if rng.random() < 0.15 else [],
+            labels={"app": rng.choice(APPS)},
+            spec=random_company(rng),
             priority=rng.choice((None, None, 100, 1000)),
         )
     return found
@@ -155,13 +200,7 @@ def random_problem(seed: int, *, limited: bool) -> Problem:
                 **({"team": "red"} if rng.random() < 0.3 else {}),
             },
             taints=[TAINT] if rng.random() < 0.2 else [],
-            pods=some_pods(
-                rng.randint(0, 3),
-                f"old-{i}",
-                cpu="500m",
-                host_ports=[8080] if rng.random() < 0.1 else [],
-                node_name=f"node-{i}",
-            ),
+            pods=[an_old_pod(rng, f"old-{i}-{k}", f"node-{i}") for k in range(rng.randint(0, 3))],
             initialized=rng.random() < 0.8,
         )
         for i in range(rng.randint(0, 4))

@@ -31,7 +31,7 @@ class Bin(msgspec.Struct):
     @staticmethod
     def of(pool: int, pattern: Pattern, allowed: Mask, relaxed: bool) -> "Bin":
         """Return one node bought by `pattern`."""
-        own = msgspec.structs.replace(pattern)
+        own = msgspec.structs.replace(pattern, held=pattern.held.copy())
         return Bin(pool, own, allowed, relaxed, dict(pattern.counts), list(pattern.counts.items()), [])
 
 

@@ -15,6 +15,7 @@ from karpenter.model.pods import has_dra_requirements, host_ports, pod_key, requ
 from karpenter.model.problem import Problem, SolveOptions
 from karpenter.model.reasons import Refusal
 from karpenter.model.requirements import Requirements
+from karpenter.scheduling.topology import Profile, Topology, is_host_spread
 from karpenter.scheduling.volumes import VolumeProblem, alternatives
 
 TOLERATE_PREFERENCES = Toleration(operator="Exists", effect="PreferNoSchedule")
@@ -41,6 +42,8 @@ class PodClass(msgspec.Struct, frozen=True, kw_only=True):
     """In the order in which they are tried; none when `refusal` says why."""
     ports: frozenset[Port]
     priority: int
+    profile: Profile = Profile()
+    """What the class has to do with host spread and anti-affinity."""
     refusal: Refusal | None = None
     """Set when no place at all can take these pods."""
 
@@ -56,10 +59,11 @@ class _Kind(msgspec.Struct, frozen=True, cache_hash=True):
     variants: tuple[Variant, ...]
     ports: frozenset[Port]
     priority: int
+    profile: Profile
     refused: tuple[str, str, str] | None
 
 
-def classify(problem: Problem) -> list[PodClass]:
+def classify(problem: Problem, topology: Topology) -> list[PodClass]:
     """Return the classes of `problem.pods`: largest first, by cpu, then memory, then age.
 
     Raises:
@@ -84,6 +88,9 @@ def classify(problem: Problem) -> list[PodClass]:
         kind = kinds.get(shape)
         if kind is None:
             kind = kinds[shape] = _kind_of(pod, problem, prefer_no_schedule)
+        profile = topology.profile(pod)
+        if profile != kind.profile and kind.refused is None:
+            kind = _with_profile(kind, profile)
         groups.setdefault(kind, []).append(pod)
     classes = []
     for kind, members in groups.items():
@@ -97,6 +104,7 @@ def classify(problem: Problem) -> list[PodClass]:
                     variants=kind.variants,
                     ports=kind.ports,
                     priority=kind.priority,
+                    profile=kind.profile,
                     refusal=_refusal(kind.refused),
                 ),
             )
@@ -134,8 +142,16 @@ def _kind_of(pod: Pod, problem: Problem, prefer_no_schedule: bool) -> _Kind:
         variants=() if refused else variants,
         ports=host_ports(pod),
         priority=pod.spec.priority or 0,
+        profile=Profile(),
         refused=refused,
     )
+
+
+def _with_profile(kind: _Kind, profile: Profile) -> _Kind:
+    variants = kind.variants
+    if profile.avoid:
+        variants = tuple(Variant(v.requirements.merge(profile.avoid), v.tolerations) for v in kind.variants)
+    return msgspec.structs.replace(kind, profile=profile, variants=variants)
 
 
 def unsupported(pod: Pod, options: SolveOptions) -> tuple[str, str, str] | None:
@@ -148,7 +164,7 @@ def unsupported(pod: Pod, options: SolveOptions) -> tuple[str, str, str] | None:
         message = f"pod has Dynamic Resource Allocation requirements that {words} (spec.resourceClaims)"
         return ("dra", message, "request the device as an extended resource")
     for i, constraint in enumerate(pod.spec.topology_spread_constraints):
-        if constraint.when_unsatisfiable == "DoNotSchedule":
+        if constraint.when_unsatisfiable == "DoNotSchedule" and not is_host_spread(constraint):
             field = f"spec.topologySpreadConstraints[{i}]"
             key = constraint.topology_key
             message = f"{field}: whenUnsatisfiable DoNotSchedule over {key} is not supported yet"
@@ -158,9 +174,11 @@ def unsupported(pod: Pod, options: SolveOptions) -> tuple[str, str, str] | None:
         ("podAffinity", affinity.pod_affinity if affinity else None),
         ("podAntiAffinity", affinity.pod_anti_affinity if affinity else None),
     ):
-        if terms is not None and terms.required:
+        wide = [t for t in terms.required if t.topology_key != labels.KUBERNETES_HOSTNAME] if terms else []
+        if terms is not None and terms.required and (name == "podAffinity" or wide):
             field = f"spec.affinity.{name}.requiredDuringSchedulingIgnoredDuringExecution"
-            return ("unsupported", f"{field} is not supported yet", "make it a preference")
+            keys = ", ".join(t.topology_key for t in wide or terms.required)
+            return ("unsupported", f"{field} over {keys} is not supported yet", "make it a preference")
     required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
     for i, term in enumerate(required.node_selector_terms if required else ()):
         if term.match_fields:

@@ -12,13 +12,19 @@ from karpenter.model.snapshot import NodeView
 from karpenter.scheduling.catalogue import Amounts, Mask
 from karpenter.scheduling.classes import PodClass, Port, Variant
 from karpenter.scheduling.space import Axis, Daemon, conflicting, how_many
+from karpenter.scheduling.topology import Occupancy, Topology
 
 
 class NodeTable:
     """The nodes of a problem: initialized ones first, then by name. `free` shrinks as pods are placed."""
 
     def __init__(
-        self, nodes: Sequence[NodeView], axis: Axis, daemons: Sequence[Daemon], classes: Sequence[PodClass]
+        self,
+        nodes: Sequence[NodeView],
+        axis: Axis,
+        daemons: Sequence[Daemon],
+        classes: Sequence[PodClass],
+        topology: Topology,
     ) -> None:
         """Lay out `nodes`; labels that no class asks for are not looked at."""
         self.nodes = sorted(nodes, key=lambda n: (not n.initialized, n.name))
@@ -28,6 +34,8 @@ class NodeTable:
         self._subtract_daemons(axis, daemons)
         self._open: Mask = np.all(self.free >= 0, axis=1)
         self._ports: dict[int, set[Port]] = {}
+        self._topology = topology
+        self._held: dict[int, Occupancy] = {}
         signatures: dict[tuple[object, ...], int] = {}
         codes = [signatures.setdefault(_signature(n, self._keys), len(signatures)) for n in self.nodes]
         self._codes = np.array(codes, dtype=np.int64)
@@ -59,6 +67,10 @@ class NodeTable:
             for row in np.flatnonzero(counts).tolist():
                 if conflicting(frozenset(self._taken(row)), pod_class.ports):
                     counts[row] = 0
+        if pod_class.profile.owned or pod_class.profile.selected:
+            for row in np.flatnonzero(counts).tolist():
+                allowed = self._topology.allowance(pod_class.profile, self._occupancy(row))
+                counts[row] = min(int(counts[row]), allowed)
         return counts
 
     def place(self, row: int, pod_class: PodClass, wanted: Amounts, count: int) -> None:
@@ -66,6 +78,8 @@ class NodeTable:
         self.free[row] -= wanted * count
         if pod_class.ports:
             self._taken(row).update(pod_class.ports)
+        if pod_class.profile.owned or pod_class.profile.selected:
+            self._occupancy(row).add(pod_class.profile, count)
 
     def total_free(self) -> Amounts:
         """Return what is free on all nodes that can take pods."""
@@ -76,6 +90,11 @@ class NodeTable:
         if row not in self._ports:
             self._ports[row] = {port for pod in self.nodes[row].pods for port in host_ports(pod)}
         return self._ports[row]
+
+    def _occupancy(self, row: int) -> Occupancy:
+        if row not in self._held:
+            self._held[row] = self._topology.occupancy(self.nodes[row].pods)
+        return self._held[row]
 
     def _mask(self, variant: Variant) -> Mask:
         mask = self._masks.get(variant)

@@ -14,6 +14,7 @@ from karpenter.model.requirements import Requirements
 from karpenter.scheduling.catalogue import Amounts, Mask, Prices
 from karpenter.scheduling.classes import PodClass, Port, Variant
 from karpenter.scheduling.space import PoolSpace, conflicting, how_many
+from karpenter.scheduling.topology import UNLIMITED, Occupancy, Topology
 
 NODE_FEE = 0.02
 """USD per hour put on every node when types are compared: many tiny nodes are no bargain."""
@@ -39,6 +40,8 @@ class Ask(msgspec.Struct):
     home: int | None = None
     """The first pool that can buy a node for it."""
     worth: float = 0.0
+    most: int = UNLIMITED
+    """How many of its pods one empty node may hold, whatever its size."""
 
     @property
     def demands(self) -> Variant:
@@ -55,6 +58,7 @@ class Pattern(msgspec.Struct):
     """Pods by ask index."""
     used: Amounts
     ports: frozenset[Port]
+    held: Occupancy
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -75,7 +79,7 @@ def choose(space: PoolSpace, start: Requirements, prices: Prices, queue: Sequenc
     cost = prices[candidates] + NODE_FEE
     queue = queue[:_LOOKAHEAD]
     matrix = np.array([ask.wanted for ask in queue])
-    limits = np.array([1 if ask.pod_class.ports else ask.remaining for ask in queue])
+    limits = np.array([min(ask.most, ask.remaining) for ask in queue])
     worth = np.array([ask.worth for ask in queue])
     joins = _joinable(space, start, prices, candidates, queue)
     in_order = _fill_in_order(space.room[candidates], matrix, limits, joins) @ worth
@@ -154,7 +158,12 @@ def _fill_by_worth(room: Amounts, matrix: Amounts, limits: Amounts, joins: Mask,
 
 
 def fill(
-    space: PoolSpace, choice: Choice, start: Requirements, allowed: Mask, queue: Sequence[Ask]
+    space: PoolSpace,
+    topology: Topology,
+    choice: Choice,
+    start: Requirements,
+    allowed: Mask,
+    queue: Sequence[Ask],
 ) -> Pattern:
     """Return a node for the first of `queue`, filled with the others: first as chosen, then in order.
 
@@ -163,15 +172,15 @@ def fill(
     """
     chosen = choice.chosen
     price = float(space.evaluate(start).price[chosen])
-    pattern = Pattern(chosen, price, start, {}, np.zeros_like(queue[0].wanted), frozenset())
+    pattern = Pattern(
+        chosen, price, start, {}, np.zeros_like(queue[0].wanted), frozenset(), Occupancy.empty()
+    )
     room = space.room[chosen : chosen + 1].copy()
 
     def add(ask: Ask, most: int) -> None:
         placed = pattern.counts.get(ask.index, 0)
-        if placed and ask.pod_class.ports:
-            return
         count = min(int(how_many(room, ask.wanted)[0]), ask.remaining - placed, most)
-        joined = join(space, pattern, ask, count, allowed)
+        joined = join(space, topology, pattern, ask, count, allowed)
         if joined:
             pattern.counts[ask.index] = placed + joined
             np.subtract(room, joined * ask.wanted, out=room)
@@ -184,8 +193,11 @@ def fill(
     return pattern
 
 
-def join(space: PoolSpace, pattern: Pattern, ask: Ask, count: int, allowed: Mask) -> int:
+def join(space: PoolSpace, topology: Topology, pattern: Pattern, ask: Ask, count: int, allowed: Mask) -> int:
     """Add up to `count` pods of `ask` to `pattern`, at the price it has; return how many could be added."""
+    profile = ask.pod_class.profile
+    if profile.owned or profile.selected:
+        count = min(count, topology.allowance(profile, pattern.held))
     merged = space.admit(pattern.requirements, ask.demands)
     if isinstance(merged, str) or count <= 0:
         return 0
@@ -205,6 +217,7 @@ def join(space: PoolSpace, pattern: Pattern, ask: Ask, count: int, allowed: Mask
     pattern.requirements = merged
     pattern.used = pattern.used + ask.wanted * count
     pattern.ports |= ports
+    pattern.held.add(profile, count)
     return count
 
 

@@ -28,6 +28,7 @@ from karpenter.scheduling.space import (
     how_many,
     relax_min_values,
 )
+from karpenter.scheduling.topology import Occupancy, Topology
 
 _NO_POOL = Refusal(
     place="",
@@ -46,28 +47,35 @@ def solve(problem: Problem, budget: Budget | None = None) -> Plan:
     Raises:
         ValueError: when a quantity or a requirement in the problem cannot be read.
     """
-    classes = classify(problem)
-    plan = _Solve(problem, classes, by_priority=False).run()
+    topology = Topology(problem)
+    classes = classify(problem, topology)
+    plan = _Solve(problem, topology, classes, by_priority=False).run()
     contested = plan.unschedulable and len({c.priority for c in classes}) > 1
     if contested and any(c.refusal is None for c in classes):
         # Something ran out: now it matters who comes first.
-        plan = _Solve(problem, classes, by_priority=True).run()
+        plan = _Solve(problem, topology, classes, by_priority=True).run()
     return plan
 
 
 class _Solve:
     """One pass over all classes. Everything that changes while a plan is made lives here."""
 
-    def __init__(self, problem: Problem, classes: Sequence[PodClass], *, by_priority: bool) -> None:
+    def __init__(
+        self, problem: Problem, topology: Topology, classes: Sequence[PodClass], *, by_priority: bool
+    ) -> None:
         self.problem = problem
+        self.topology = topology
         daemons = daemons_of(problem.snapshot.daemons)
         well_known = problem.options.well_known_labels
         self.axis = Axis(_resource_names(problem, classes, [d.requests for d in daemons]))
         self.spaces = [PoolSpace(offer, self.axis, daemons, well_known) for offer in problem.pools]
-        self.nodes = NodeTable(problem.nodes, self.axis, daemons, classes)
+        self.nodes = NodeTable(problem.nodes, self.axis, daemons, classes, topology)
         self.free_before = self.nodes.total_free()
         ordered = sorted(classes, key=lambda c: -c.priority) if by_priority else list(classes)
         self.asks = [Ask(i, c, self.axis.vector(c.requests), c.count) for i, c in enumerate(ordered)]
+        for ask in self.asks:
+            on_one = topology.allowance(ask.pod_class.profile, Occupancy.empty())
+            ask.most = 1 if ask.pod_class.ports else on_one
         self.by_priority = by_priority
         self.bins: list[Bin] = []
         self._bin_room: Amounts = np.zeros((0, len(self.axis.names)), dtype=np.int64)
@@ -169,10 +177,9 @@ class _Solve:
         counts = how_many(self._bin_room[: len(self.bins)], ask.wanted)
         for row in np.flatnonzero(counts).tolist():
             planned = self.bins[row]
-            if planned.pods.get(ask.index) and ask.pod_class.ports:
-                continue
             take = min(int(counts[row]), ask.remaining)
-            joined = join(self.spaces[planned.pool], planned.pattern, ask, take, planned.allowed)
+            space = self.spaces[planned.pool]
+            joined = join(space, self.topology, planned.pattern, ask, take, planned.allowed)
             if joined:
                 planned.pods[ask.index] = planned.pods.get(ask.index, 0) + joined
                 planned.sequence.append((ask.index, joined))
@@ -201,7 +208,7 @@ class _Solve:
         if not start.has_min_values:
             # Whatever is launched counts against the limits: listing larger types would eat them up.
             allowed = allowed & space.not_larger(choice.chosen)
-        pattern = fill(space, choice, start, allowed, queue)
+        pattern = fill(space, self.topology, choice, start, allowed, queue)
         if not pattern.counts.get(ask.index):
             return False
         self._buy(ask.home, pattern, allowed, start is not merged)

@@ -1,0 +1,118 @@
+"""Pods that mind who is beside them on a node."""
+
+import msgspec
+import pytest
+
+from karpenter.apis import labels
+from karpenter.apis.core import Affinity, Pod, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from karpenter.apis.meta import LabelSelector
+from karpenter.model.problem import Plan, Problem
+from karpenter.scheduling import solve
+from karpenter.scheduling.check import violations
+from karpenter.testing.builders import a_pod, a_problem, a_view, some_pods
+
+WEB = {"app": "web"}
+IS_WEB = LabelSelector(match_labels=WEB)
+
+
+def planned(problem: Problem) -> Plan:
+    """Solve, and make sure that the plan is right."""
+    plan = solve(problem)
+    assert violations(problem, plan) == []
+    return plan
+
+
+def repelled(
+    key: str = labels.KUBERNETES_HOSTNAME, selector: LabelSelector = IS_WEB, **fields: list[str]
+) -> Affinity:
+    """Return required anti-affinity towards web pods."""
+    term = PodAffinityTerm(topology_key=key, label_selector=selector, **fields)  # type: ignore[arg-type]
+    return Affinity(pod_anti_affinity=PodAffinity(required=[term]))
+
+
+def spread(max_skew: int, **fields: object) -> dict[str, object]:
+    """Return the spec of a pod that spreads web pods over nodes."""
+    constraint = TopologySpreadConstraint(
+        max_skew=max_skew,
+        topology_key=labels.KUBERNETES_HOSTNAME,
+        when_unsatisfiable="DoNotSchedule",
+        label_selector=IS_WEB,
+    )
+    return {"topology_spread_constraints": [msgspec.structs.replace(constraint, **fields)]}
+
+
+def sizes(plan: Plan) -> list[int]:
+    """Return how many pods each claim is for, sorted."""
+    return sorted(len(c.pods) for c in plan.claims)
+
+
+def test_pods_that_repel_each_other_get_a_node_each() -> None:
+    """Host anti-affinity among a deployment's own pods."""
+    assert sizes(planned(a_problem(some_pods(4, labels=WEB, affinity=repelled())))) == [1, 1, 1, 1]
+
+
+def test_a_pod_that_repels_others_is_alone_among_them_only() -> None:
+    """What the selector does not select may share the node, what it selects may not."""
+    pods = [a_pod("loner", affinity=repelled()), a_pod("web", labels=WEB), a_pod("db")]
+    plan = planned(a_problem(pods))
+    together = [set(c.pods) for c in plan.claims]
+    assert not any({"default/loner", "default/web"} <= keys for keys in together)
+    assert len(together) == 2
+
+
+def test_running_pods_repel_and_are_repelled() -> None:
+    """Anti-affinity of a running pod keeps newcomers away, and a newcomer's own keeps it away."""
+    loner = a_view("loner", pods=[a_pod("old", affinity=repelled(), node_name="loner")])
+    busy = a_view("busy", pods=[a_pod("web-old", labels=WEB, node_name="busy")])
+    assert list(planned(a_problem([a_pod(labels=WEB)], nodes=[loner, busy])).placements) == ["busy"]
+    assert list(planned(a_problem([a_pod(affinity=repelled())], nodes=[loner, busy])).placements) == ["loner"]
+
+
+def test_a_running_pod_keeps_others_out_of_its_zone() -> None:
+    """Anti-affinity over zones of what runs already leaves the other zones."""
+    node = a_view(
+        "node",
+        labels={labels.ZONE: "zone-a"},
+        pods=[a_pod("old", affinity=repelled(labels.ZONE), node_name="node")],
+    )
+    plan = planned(a_problem([a_pod("web", labels=WEB), a_pod("other")], nodes=[node]))
+    assert plan.placements == {"node": ("default/other",)}
+    (claim,) = plan.claims
+    assert not claim.requirements[labels.ZONE].has("zone-a")
+    assert claim.requirements[labels.ZONE].has("zone-b")
+
+
+def test_namespaces_limit_whom_anti_affinity_means() -> None:
+    """Without namespaces, only pods of the own one are meant; with them, those named."""
+    here = a_view("node", pods=[a_pod("web", labels=WEB, namespace="shop", node_name="node")])
+    assert planned(a_problem([a_pod(affinity=repelled())], nodes=[here])).placements
+    named = a_pod(affinity=repelled(namespaces=["shop"]))
+    assert not planned(a_problem([named], nodes=[here])).placements
+
+
+@pytest.mark.parametrize(("max_skew", "nodes"), [(1, [1] * 6), (2, [2] * 3), (4, [2, 4])])
+def test_host_spread_limits_pods_per_node(max_skew: int, nodes: list[int]) -> None:
+    """No node gets more than the skew allows over an empty one."""
+    pods = some_pods(6, labels=WEB, cpu="100m", spec=spread(max_skew))
+    assert sizes(planned(a_problem(pods))) == nodes
+
+
+def test_host_spread_counts_what_runs_already() -> None:
+    """A node that holds a pod of the kind takes one fewer."""
+    node = a_view("node", pods=[a_pod("old", labels=WEB, node_name="node")])
+    plan = planned(a_problem(some_pods(3, labels=WEB, cpu="100m", spec=spread(2)), nodes=[node]))
+    assert len(plan.placements["node"]) == 1
+
+
+def test_a_new_rollout_spreads_anew() -> None:
+    """matchLabelKeys narrow the count to pods of the same revision."""
+    node = a_view("node", pods=[a_pod("old", labels={**WEB, "rev": "1"}, node_name="node")])
+    new = a_pod(labels={**WEB, "rev": "2"}, cpu="100m", spec=spread(1, match_label_keys=["rev"]))
+    assert planned(a_problem([new], nodes=[node])).placements
+
+
+def test_pods_that_move_do_not_stand_in_their_own_way() -> None:
+    """A pod that is to be placed anew is not counted where it runs now."""
+    pod: Pod = a_pod("web", labels=WEB, affinity=repelled(), node_name="node")
+    moving = a_problem([pod], nodes=[a_view("node", pods=[pod])])
+    assert planned(moving).placements == {"node": ("default/web",)}
