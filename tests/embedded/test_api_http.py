@@ -17,6 +17,7 @@ from karpenter.embedded.store import Store
 from karpenter.testing.embeddedapi import PODS, a_raw_pod
 
 TOKEN = "secret"
+JSON = {"content-type": "application/json"}
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
@@ -83,6 +84,26 @@ def test_large_bodies_are_refused() -> None:
             return response.status
 
     assert asyncio.run(main()) == 413
+
+
+def test_a_bug_is_answered_as_one() -> None:
+    """500 with a Status, instead of a dropped connection."""
+
+    async def main() -> tuple[int, str]:
+        server = a_server()
+
+        def refuse(_: object) -> None:
+            raise OSError("disk full")
+
+        server.store.journal = refuse
+        async with HttpDoor(server, token=TOKEN) as door, aiohttp.ClientSession(headers=BEARER) as session:
+            body = msgspec.json.encode(a_raw_pod())
+            async with session.post(f"{door.url}{PODS}", data=body, headers=JSON) as response:
+                return response.status, (await response.json())["message"]
+
+    code, message = asyncio.run(main())
+    assert code == 500
+    assert "disk full" in message
 
 
 def test_the_door_stays_on_this_machine() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from karpenter.embedded.apiserver import ApiServer
+from karpenter.embedded.kinds import KindRegistry
 from karpenter.embedded.persistence import StateFile, StateFileError
 from karpenter.embedded.store import Compacted, Store
 from karpenter.testing.embeddedapi import PODS, Api, a_raw_crd, a_raw_pod
@@ -51,9 +52,27 @@ def test_a_cluster_resumes(tmp_path: Path) -> None:
     state.close()
 
 
+def test_a_resumed_cluster_serves_the_definitions_it_is_given(tmp_path: Path) -> None:
+    """An older edition in the file gives way."""
+    api, path = Api(), tmp_path / "state.db"
+    state = StateFile(path)
+    state.attach(api.store, api.server.registry)
+    api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", a_raw_crd())
+    state.close()
+    state = StateFile(path)
+    store = Store(api.clock, api.store.rng, crds=[a_raw_crd(scale=True)])
+    state.load(store, KindRegistry())
+    server = ApiServer(store)
+    kind = server.registry.find("example.com", "v1", "widgets")
+    assert kind is not None
+    assert kind.scale is not None
+    state.close()
+
+
 WRITER = """
 import sys, os
 from pathlib import Path
+from karpenter.embedded.kinds import KindRegistry
 from karpenter.embedded.persistence import StateFile
 from karpenter.testing.embeddedapi import Api, PODS, a_raw_pod
 api = Api()

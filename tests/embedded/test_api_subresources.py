@@ -37,10 +37,12 @@ def evict(api: Api, name: str = "web", **options: Any) -> Any:
 
 
 def test_eviction_without_budget_deletes(api: Api) -> None:
-    """The pod gets its grace period."""
+    """The pod gets its grace period, and says why it goes."""
     running_pod(api)
     assert evict(api).code == 201
-    assert api.get(f"{PODS}/web").body["metadata"]["deletionGracePeriodSeconds"] == 30
+    pod = api.get(f"{PODS}/web").body
+    assert pod["metadata"]["deletionGracePeriodSeconds"] == 30
+    assert [c["type"] for c in pod["status"]["conditions"]] == ["Ready", "DisruptionTarget"]
 
 
 def test_eviction_takes_one_of_the_allowed_disruptions(api: Api) -> None:

@@ -21,6 +21,7 @@ from karpenter.embedded.store import Store
 from karpenter.embedded.validity import causes_of_create, causes_of_update, meta_causes, name_rule
 
 DEFINITIONS = "customresourcedefinitions"
+_SPEC_ENDPOINTS = frozenset({"", "scale", "resize", "ephemeralcontainers"})
 _KEEP_STATUS_ON_CREATE = frozenset({"nodes"})
 
 
@@ -68,7 +69,7 @@ class Admission:
         """Put back the part of an object that the endpoint written to does not own."""
         if subresource == "status":
             return _status_only(kind, obj, old)
-        if kind.status and not subresource:
+        if kind.status and subresource in _SPEC_ENDPOINTS:
             obj.pop("status", None)
             if "status" in old:
                 obj["status"] = old["status"]

@@ -64,8 +64,7 @@ class ApiServer:
         for record in store.records(crds.group_resource):
             self.registry.register(record.object())
         for crd in store.initial_crds:
-            if store.get(crds, "", crd["metadata"]["name"]) is None:
-                self.objects.create(crds, "", msgspec.json.decode(msgspec.json.encode(crd)), WriteOptions())
+            self._define(crds, crd)
 
     def handle(
         self,
@@ -213,6 +212,15 @@ class ApiServer:
             timeout_seconds=float(timeout) if timeout is not None else None,
             render=render,
         )
+
+    def _define(self, kind: Kind, crd: Mapping[str, Any]) -> None:
+        """Serve a given definition; a resumed cluster may hold an older edition of it."""
+        record = self.store.get(kind, "", crd["metadata"]["name"])
+        own = msgspec.json.decode(msgspec.json.encode(crd))
+        if record is None:
+            self.objects.create(kind, "", own, WriteOptions())
+        else:
+            self.objects.update(kind, record, {**record.object(), "spec": own["spec"]}, WriteOptions())
 
     def _written(self, kind: Kind, obj: Mapping[str, Any]) -> None:
         if kind.plural == "customresourcedefinitions" and "deletionTimestamp" not in obj["metadata"]:

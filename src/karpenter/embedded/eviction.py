@@ -12,7 +12,7 @@ from karpenter.embedded import errors
 from karpenter.embedded.errors import StatusError
 from karpenter.embedded.kinds import Kind
 from karpenter.embedded.requests import Target, WriteOptions
-from karpenter.embedded.resources import DeleteOptions, Objects
+from karpenter.embedded.resources import DeleteOptions, Objects, check_preconditions
 from karpenter.embedded.store import Record
 
 BUDGETS = "poddisruptionbudgets.policy"
@@ -31,12 +31,14 @@ def evict(objects: Objects, kind: Kind, target: Target, body: Mapping[str, Any],
     if given and given != target.name:
         raise errors.bad_request(f"name in URL does not match name in Eviction object: {given}")
     record = objects.get(kind, target.namespace, target.name)
-    options = msgspec.convert(body.get("deleteOptions") or {}, DeleteOptions, strict=False)
+    try:
+        options = msgspec.convert(body.get("deleteOptions") or {}, DeleteOptions, strict=False)
+    except msgspec.ValidationError as error:
+        raise errors.bad_request(f"deleteOptions: {error}") from None
     dry_run = dry_run or options.dry_run == ["All"]
-    wanted_uid = (options.preconditions or {}).get("uid")
-    if wanted_uid and wanted_uid != record.uid:
-        why = f"Precondition failed: UID in precondition: {wanted_uid}, UID in object meta: {record.uid}"
-        raise errors.conflict("pods", record.name, why)
+    check_preconditions(kind, record, options)
+    # What they asked of the pod holds; marking it changes its version.
+    options = msgspec.structs.replace(options, preconditions=None)
     pod = record.object()
     status = pod.get("status") or {}
     terminal = status.get("phase") in _GONE_ANYWAY or "deletionTimestamp" in pod["metadata"]
@@ -51,7 +53,25 @@ def evict(objects: Objects, kind: Kind, target: Target, body: Mapping[str, Any],
             )
         if budgets:
             _take_disruption(objects, budgets[0], pod, dry_run)
+        if not dry_run:
+            record = _mark_disrupted(objects, kind, record, pod)
     objects.delete(kind, record, options, dry_run=dry_run)
+
+
+def _mark_disrupted(objects: Objects, kind: Kind, record: Record, pod: dict[str, Any]) -> Record:
+    """Say on the pod why it goes, for whoever looks at what became of it."""
+    status = pod.setdefault("status", {})
+    others = [c for c in status.get("conditions") or [] if c.get("type") != "DisruptionTarget"]
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+        "lastTransitionTime": format_time(objects.store.clock.now()),
+    }
+    status["conditions"] = [*others, condition]
+    objects.update(kind, record, pod, WriteOptions(), subresource="status", trusted=True)
+    return objects.get(kind, record.namespace, record.name)
 
 
 def budgets_of(objects: Objects, pod: Record) -> list[Record]:

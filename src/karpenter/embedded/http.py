@@ -12,6 +12,7 @@ import os
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 
+import structlog
 import yaml
 from aiohttp import web
 
@@ -20,6 +21,7 @@ from karpenter.embedded.errors import StatusError
 from karpenter.embedded.requests import MAX_BODY_BYTES, parse_target
 from karpenter.kube.transport import Response
 
+log = structlog.get_logger()
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -91,7 +93,11 @@ class HttpDoor:
         if request.method == "GET" and path.endswith("/log") and query.get("follow") == "true":
             return await self._follow_log(request, path, query)
         body = await request.read()
-        return _answer(self._server.handle(request.method, path, query, headers, body))
+        try:
+            return _answer(self._server.handle(request.method, path, query, headers, body))
+        except Exception as error:  # a bug of ours must not look like a broken connection
+            log.exception("request failed", method=request.method, path=path)
+            return _answer(StatusError(500, "InternalError", f"Internal error: {error!r}").response())
 
     def _authorized_path(self, request: web.Request) -> str | None:
         """Return the path without its token, None when there is no token, or a wrong one."""

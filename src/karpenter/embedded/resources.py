@@ -153,7 +153,7 @@ class Objects:
         Returns the body to answer: a Status when it is gone, else the object.
         """
         dry_run = dry_run or options.dry_run == ["All"]
-        _check_preconditions(kind, record, options)
+        check_preconditions(kind, record, options)
         obj = record.object()
         meta = obj["metadata"]
         before = msgspec.json.encode(obj)
@@ -294,7 +294,8 @@ def _finished_deleting(kind: Kind, obj: Mapping[str, Any]) -> bool:
     return not (kind.group_resource == "namespaces" and (obj.get("spec") or {}).get("finalizers"))
 
 
-def _check_preconditions(kind: Kind, record: Record, options: DeleteOptions) -> None:
+def check_preconditions(kind: Kind, record: Record, options: DeleteOptions) -> None:
+    """Refuse (409) to delete another object, or another version of it, than the client means."""
     wanted = options.preconditions or {}
     uid, version = wanted.get("uid"), wanted.get("resourceVersion")
     if uid and uid != record.uid:
