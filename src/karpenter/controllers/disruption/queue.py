@@ -1,0 +1,143 @@
+"""Carrying a disruption out: taint the nodes, say why on their claims, delete the claims.
+
+From the claim's deletion on, termination does the rest; a process that dies in between leaves a taint behind,
+which the loop removes when it finds no command for it.
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+import structlog
+
+from karpenter.apis import conditions, labels
+from karpenter.apis.core import Node, Taint
+from karpenter.apis.karpenter import NodeClaim
+from karpenter.controllers.conditions import with_condition, without_condition
+from karpenter.controllers.context import Context
+from karpenter.disruption.candidates import Candidate
+from karpenter.disruption.command import Command
+from karpenter.kube.errors import Conflict, NotFound
+from karpenter.kube.patch import merge
+from karpenter.model.snapshot import NodeView
+
+log = structlog.get_logger()
+
+_DISRUPTED = Taint(key=labels.DISRUPTED_TAINT, effect="NoSchedule")
+
+
+class CommandQueue:
+    """Starts commands and cleans up after ones that did not finish."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._underway: set[str] = set()
+        metrics = context.metrics
+        self._decisions = metrics.counter(
+            "karpenter_voluntary_disruption_decisions_total",
+            "Disruptions started.",
+            ["decision", "reason", "consolidation_type"],
+        )
+        self._by_pool = metrics.counter(
+            "karpenter_voluntary_disruption_decisions_by_nodepool_total",
+            "Disruptions started, by NodePool.",
+            ["nodepool", "decision", "reason", "consolidation_type"],
+        )
+        self._claims = metrics.counter(
+            "karpenter_nodeclaims_disrupted_total",
+            "NodeClaims deleted on our own initiative.",
+            ["reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode"],
+        )
+
+    @property
+    def underway(self) -> frozenset[str]:
+        """Provider ids of the nodes being disrupted."""
+        return frozenset(self._underway)
+
+    async def start(self, command: Command, consolidation_type: str) -> None:
+        """Carry `command` out; nodes whose claim somebody changed meanwhile are left for the next pass."""
+        log.info("disrupting node(s)", command=str(command))
+        ids = [candidate.node.provider_id for candidate in command.candidates]
+        self._underway.update(ids)
+        self._context.cluster.mark_for_deletion(ids)
+        try:
+            outcomes = await asyncio.gather(
+                *(self._disrupt(candidate, command) for candidate in command.candidates)
+            )
+        finally:
+            self._underway.difference_update(ids)
+        failed = [i for i, gone in zip(ids, outcomes, strict=True) if not gone]
+        self._context.cluster.unmark_for_deletion(failed)
+        reason = command.reason.lower()
+        self._decisions.labels(command.decision, reason, consolidation_type).inc()
+        for pool in sorted({candidate.pool.name for candidate in command.candidates}):
+            self._by_pool.labels(pool, command.decision, reason, consolidation_type).inc()
+
+    async def _disrupt(self, candidate: Candidate, command: Command) -> bool:
+        """Taint, explain and delete one node's claim; tell whether its end has begun."""
+        node, claim = candidate.node.node, candidate.node.claim
+        assert node is not None
+        assert claim is not None
+        try:
+            await self._taint(node)
+            await self._explain(claim, command.reason)
+            await self._context.client.delete(NodeClaim, claim.name, uid=claim.metadata.uid)
+        except Conflict:
+            return False
+        except NotFound:
+            return True
+        self._tell(candidate, command)
+        return True
+
+    async def _taint(self, node: Node) -> None:
+        if any(taint.matches(_DISRUPTED) for taint in node.spec.taints):
+            return
+        document = {"spec": {"taints": [*node.spec.taints, _DISRUPTED]}}
+        await self._context.client.patch(
+            Node, node.name, merge(document, resource_version=node.metadata.resource_version)
+        )
+
+    async def _explain(self, claim: NodeClaim, reason: str) -> None:
+        now = self._context.clock.now()
+        changed = with_condition(claim, "DisruptionReason", "True", reason, reason, now=now)
+        await self._write(claim, changed)
+
+    async def _write(self, claim: NodeClaim, changed: NodeClaim) -> None:
+        patch = merge(
+            {"status": {"conditions": changed.status.conditions}},
+            resource_version=claim.metadata.resource_version,
+        )
+        await self._context.client.patch(NodeClaim, claim.name, patch, subresource="status")
+
+    def _tell(self, candidate: Candidate, command: Command) -> None:
+        node, claim, reason = candidate.node.node, candidate.node.claim, command.reason
+        assert node is not None
+        assert claim is not None
+        publish = self._context.recorder.publish
+        publish(node, "Normal", "DisruptionTerminating", f"Disrupting Node: {reason}")
+        publish(claim, "Normal", "DisruptionTerminating", f"Disrupting NodeClaim: {reason}")
+        grace = claim.spec.termination_grace_period
+        policy = candidate.pool.spec.disruption.consolidation_policy
+        self._claims.labels(
+            reason.lower(),
+            candidate.pool.name,
+            claim.metadata.labels.get(labels.CAPACITY_TYPE, ""),
+            "".join(f"_{c.lower()}" if c.isupper() else c for c in policy).lstrip("_"),
+            "graceful" if grace is None else "eventual",
+        ).inc()
+
+    async def clean_up(self, nodes: Iterable[NodeView]) -> None:
+        """Take our taint and reason off nodes that are not being disrupted: somebody died on the way."""
+        for view in nodes:
+            if view.marked_for_deletion or view.provider_id in self._underway:
+                continue
+            if view.node is None or view.claim is None or view.node.deleting:
+                continue
+            taints = view.node.spec.taints
+            kept = [taint for taint in taints if not taint.matches(_DISRUPTED)]
+            if len(kept) != len(taints):
+                patch = merge(
+                    {"spec": {"taints": kept}}, resource_version=view.node.metadata.resource_version
+                )
+                await self._context.client.patch(Node, view.node.name, patch)
+            if conditions.get(view.claim.status.conditions, "DisruptionReason") is not None:
+                await self._write(view.claim, without_condition(view.claim, "DisruptionReason"))
