@@ -523,3 +523,11 @@ def test_soft_topology_does_not_stand_in_the_way() -> None:
     wish = PodAffinity(preferred=[WeightedPodAffinityTerm(weight=1, pod_affinity_term=TERM)])
     pod = a_pod(affinity=Affinity(pod_affinity=wish), spec={"topology_spread_constraints": [soft]})
     assert planned(a_problem([pod])).unschedulable == ()
+
+
+def test_a_pod_that_nothing_can_help_does_not_change_the_plan_for_others() -> None:
+    """Priority decides only where capacity ran out between pods, not because some pod fits nowhere."""
+    pods = [*some_pods(9, "low", cpu="1500m", priority=1), *some_pods(9, "high", cpu="700m", priority=5)]
+    hopeless = a_pod("hopeless", priority=5, spec={"resource_claims": [PodResourceClaim(name="gpu")]})
+    alone, beside = planned(a_problem(pods)), planned(a_problem([*pods, hopeless]))
+    assert beside.claims == alone.claims

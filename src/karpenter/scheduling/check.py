@@ -10,15 +10,13 @@ from itertools import combinations, product
 import msgspec
 
 from karpenter.apis import labels as known
-from karpenter.apis.core import Pod, PodAffinityTerm, Taint, TopologySpreadConstraint
+from karpenter.apis.core import Pod, Taint
 from karpenter.apis.meta import SelectorRequirement
-from karpenter.apis.selectors import label_selector_matches
 from karpenter.base.quantity import Resources, fits, subtract, total
 from karpenter.model.instancetype import InstanceType, Offering
 from karpenter.model.pods import (
     has_dra_requirements,
     host_ports,
-    is_active,
     pod_key,
     ports_conflict,
     requests,
@@ -27,6 +25,7 @@ from karpenter.model.problem import Plan, PlannedClaim, PoolOffer, Problem
 from karpenter.model.requirements import SIMULATION_LABELS, Requirement, Requirements
 from karpenter.model.snapshot import NodeView, Snapshot
 from karpenter.model.taints import untolerated
+from karpenter.scheduling.check_neighbours import means, neighbours, repelled_by
 
 _MOST_TYPES = 600
 _TOLERANCE = 1e-6
@@ -48,7 +47,7 @@ def violations(problem: Problem, plan: Plan) -> list[str]:
         else:
             wrong += [f"claim {number}: {text}" for text in _claim(problem, offer, claim, pods)]
     wrong += _limits(problem, plan)
-    wrong += _neighbours(problem, plan, pods)
+    wrong += neighbours(problem, plan, pods)
     cost = sum(c.price for c in plan.claims)
     if abs(cost - plan.cost) > _TOLERANCE:
         wrong.append(f"cost is {plan.cost}, the claims cost {cost}")
@@ -67,10 +66,10 @@ def needless_refusals(problem: Problem, plan: Plan) -> list[str]:
     for refused in plan.unschedulable:
         pod = pods[refused.pod]
         repelled = any(
-            _means(problem.snapshot, term, other, pod)
+            means(problem.snapshot, term, other, pod)
             for node in problem.snapshot.nodes
             for other in node.pods
-            for term in _repelled_by(other)
+            for term in repelled_by(other)
             if term.topology_key != known.KUBERNETES_HOSTNAME
         )
         if repelled or any(_unsupported(pod)):
@@ -336,98 +335,6 @@ def _limits(problem: Problem, plan: Plan) -> Iterator[str]:
                 yield f"NodePool {offer.pool.name}: {used} {resource} planned, {left} left of the limit"
 
 
-# --- pods beside each other -----------------------------------------------------------------------------
-
-
-def _neighbours(problem: Problem, plan: Plan, pods: Mapping[str, Pod]) -> Iterator[str]:
-    """Host spread, host anti-affinity, and running pods' anti-affinity over wider domains."""
-    views = {n.name: n for n in problem.nodes}
-    running = [
-        (pod, node)
-        for node in problem.snapshot.nodes
-        for pod in node.pods
-        if is_active(pod) and pod_key(pod) not in pods
-    ]
-    for name, keys in plan.placements.items():
-        placed = [pods[key] for key in keys]
-        there = (
-            [p for p in views[name].pods if is_active(p) and pod_key(p) not in pods] if name in views else []
-        )
-        yield from (f"node {name}: {text}" for text in _together(problem.snapshot, placed, there))
-        here = {known.KUBERNETES_HOSTNAME: name, **views[name].labels} if name in views else {}
-        for pod in placed:
-            for other, node in running:
-                for term in _repelled_by(other):
-                    domain = node.labels.get(term.topology_key)
-                    if (
-                        domain
-                        and here.get(term.topology_key) == domain
-                        and _means(problem.snapshot, term, other, pod)
-                    ):
-                        yield f"node {name}: {pod_key(other)} keeps {pod_key(pod)} out of {domain}"
-    for number, claim in enumerate(plan.claims):
-        placed = [pods[key] for key in claim.pods]
-        yield from (f"claim {number}: {text}" for text in _together(problem.snapshot, placed, []))
-        for pod in placed:
-            for other, node in running:
-                for term in _repelled_by(other):
-                    domain = node.labels.get(term.topology_key)
-                    wide = term.topology_key != known.KUBERNETES_HOSTNAME
-                    if not domain or not wide or not _means(problem.snapshot, term, other, pod):
-                        continue
-                    if claim.requirements.get(term.topology_key).has(domain):
-                        yield f"claim {number}: {pod_key(other)} keeps {pod_key(pod)} out of {domain}"
-
-
-def _together(snapshot: Snapshot, placed: Sequence[Pod], there: Sequence[Pod]) -> Iterator[str]:
-    everyone = [*placed, *there]
-    if not any(p.spec.affinity or p.spec.topology_spread_constraints for p in everyone):
-        return
-    for pod in everyone:
-        for term in _repelled_by(pod):
-            if term.topology_key != known.KUBERNETES_HOSTNAME:
-                continue
-            for other in everyone:
-                involved = pod in placed or other in placed
-                if other is not pod and involved and _means(snapshot, term, pod, other):
-                    yield f"{pod_key(pod)} does not go with {pod_key(other)}"
-    for pod in placed:
-        for constraint in pod.spec.topology_spread_constraints:
-            if constraint.when_unsatisfiable != "DoNotSchedule":
-                continue
-            alike = [p for p in everyone if _spread_counts(constraint, pod, p)]
-            if pod in alike and len(alike) > constraint.max_skew:
-                yield f"{pod_key(pod)} is spread with skew {len(alike)}, allowed is {constraint.max_skew}"
-
-
-def _spread_counts(constraint: TopologySpreadConstraint, pod: Pod, other: Pod) -> bool:
-    return (
-        other.namespace == pod.namespace
-        and label_selector_matches(constraint.label_selector, other.metadata.labels)
-        and all(
-            other.metadata.labels.get(key) == pod.metadata.labels[key]
-            for key in constraint.match_label_keys
-            if key in pod.metadata.labels
-        )
-    )
-
-
-def _repelled_by(pod: Pod) -> list[PodAffinityTerm]:
-    affinity = pod.spec.affinity
-    return affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else []
-
-
-def _means(snapshot: Snapshot, term: PodAffinityTerm, owner: Pod, other: Pod) -> bool:
-    """Tell whether `term` of `owner` is about `other`."""
-    own = not term.namespaces and term.namespace_selector is None and other.namespace == owner.namespace
-    chosen = term.namespace_selector is not None and label_selector_matches(
-        term.namespace_selector, snapshot.namespaces.get(other.namespace, {})
-    )
-    return (own or chosen or other.namespace in term.namespaces) and label_selector_matches(
-        term.label_selector, other.metadata.labels
-    )
-
-
 # --- one pod, one node ----------------------------------------------------------------------------------
 
 
@@ -452,7 +359,7 @@ def _unsupported(pod: Pod) -> Iterator[str]:
     affinity = pod.spec.affinity
     if affinity and affinity.pod_affinity and affinity.pod_affinity.required:
         yield "pod affinity"
-    if any(t.topology_key != known.KUBERNETES_HOSTNAME for t in _repelled_by(pod)):
+    if any(t.topology_key != known.KUBERNETES_HOSTNAME for t in repelled_by(pod)):
         yield "pod anti-affinity"
 
 

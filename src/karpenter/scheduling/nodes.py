@@ -10,7 +10,7 @@ from karpenter.model.pods import host_ports
 from karpenter.model.requirements import Requirements
 from karpenter.model.snapshot import NodeView
 from karpenter.scheduling.catalogue import Amounts, Mask
-from karpenter.scheduling.classes import PodClass, Port, Variant
+from karpenter.scheduling.classes import TOLERATE_PREFERENCES, PodClass, Port, Variant
 from karpenter.scheduling.space import Axis, Daemon, conflicting, how_many
 from karpenter.scheduling.topology import Occupancy, Topology
 
@@ -134,6 +134,6 @@ def _signature(node: NodeView, keys: Sequence[str]) -> tuple[object, ...]:
 
 
 def _runs(daemon: Daemon, node: NodeView, here: Requirements) -> bool:
-    if taints.tolerates(node.taints, daemon.pod.spec.tolerations):
+    if taints.tolerates(node.taints, (*daemon.pod.spec.tolerations, TOLERATE_PREFERENCES)):
         return False
     return any(not here.compatible(wanted) for wanted in daemon.alternatives)

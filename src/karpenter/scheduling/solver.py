@@ -50,11 +50,19 @@ def solve(problem: Problem, budget: Budget | None = None) -> Plan:
     topology = Topology(problem)
     classes = classify(problem, topology)
     plan = _Solve(problem, topology, classes, by_priority=False).run()
-    contested = plan.unschedulable and len({c.priority for c in classes}) > 1
-    if contested and any(c.refusal is None for c in classes):
+    if _someone_jumped_the_queue(classes, plan):
         # Something ran out: now it matters who comes first.
         plan = _Solve(problem, topology, classes, by_priority=True).run()
     return plan
+
+
+def _someone_jumped_the_queue(classes: Sequence[PodClass], plan: Plan) -> bool:
+    """Tell whether a pod was left out while one of lower priority was placed."""
+    refused = {u.pod for u in plan.unschedulable}
+    able = [c for c in classes if c.refusal is None]
+    left_out = [c.priority for c in able if not refused.isdisjoint(c.pods)]
+    placed = [c.priority for c in able if not refused.issuperset(c.pods)]
+    return bool(left_out and placed) and max(left_out) > min(placed)
 
 
 class _Solve:
