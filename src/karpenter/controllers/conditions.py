@@ -78,7 +78,7 @@ def document(items: Iterable[Condition]) -> list[dict[str, Any]]:
 
 
 def transition_time(obj: NodeClaim | NodePool, type: str) -> float:
-    """Return since when a condition has its status, epoch seconds; the object's creation if it is not there."""
+    """Return since when a condition has its status, epoch seconds; else when the object was created."""
     condition = conditions.get(obj.status.conditions, type)
     if condition is None or condition.last_transition_time is None:
         return created_at(obj)

@@ -503,7 +503,7 @@ def _token_of(row: NodeView) -> str:
 
 
 def _too_early(node: Node) -> bool:
-    """Tell whether a node of ours lacks what makes it useful: without a claim, id or type it is no capacity."""
+    """Tell whether a node of ours, without its claim, lacks an id or a type: it is no capacity yet."""
     labels: Mapping[str, str] = node.metadata.labels
     if known.NODEPOOL not in labels:
         return False

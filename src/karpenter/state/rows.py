@@ -76,7 +76,7 @@ class PlannedSize:
     """
 
     def __init__(self, claim: NodeClaim, types: Iterable[InstanceType]) -> None:
-        """Work it out from the claim's requirements and its pool's catalogue (which may be unknown: empty)."""
+        """Work it out from the claim's requirements and its pool's catalogue (empty: unknown)."""
         wanted = Requirements.from_specs(claim.spec.requirements)
         requests = resources_of(claim.spec.resources.requests)
         named = wanted.get(known.INSTANCE_TYPE)

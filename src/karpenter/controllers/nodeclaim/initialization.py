@@ -43,7 +43,7 @@ class Initialization:
             await self._context.client.patch(
                 Node, node.name, merge({"metadata": {"labels": {known.INITIALIZED: "true"}}})
             )
-        log.info(INITIALIZED, NodeClaim=claim.name, Node=node.name, allocatable=node.status.allocatable)
+            log.info(INITIALIZED, NodeClaim=claim.name, Node=node.name, allocatable=node.status.allocatable)
         return Step(conditions.with_condition(claim, "Initialized", "True", now=now))
 
 

@@ -31,7 +31,7 @@ class Registration:
         self._context = context
 
     async def run(self, claim: NodeClaim) -> Step:
-        """Register once exactly one Node has the claim's provider id; a duplicate that goes away is forgiven."""
+        """Register once exactly one Node has the claim's provider id; duplicates that go are forgiven."""
         now = self._context.clock.now()
         if is_true(claim.status.conditions, "Registered"):
             return Step(conditions.refreshed(claim, "Registered", now=now))
@@ -68,28 +68,34 @@ class Registration:
                 claim,
                 "Warning",
                 "UnregisteredTaintMissing",
-                f"Missing {known.UNREGISTERED_TAINT} taint which prevents registration-related race conditions "
-                "on Karpenter-managed nodes",
+                f"Missing {known.UNREGISTERED_TAINT} taint which prevents registration-related race "
+                "conditions on Karpenter-managed nodes",
                 dedupe=[claim.metadata.uid],
             )
-        await self._sync(claim, node)
-        log.info(REGISTERED, NodeClaim=claim.name, Node=node.name, provider_id=claim.status.provider_id)
-        self._context.metrics.counter(
-            "karpenter_nodes_created", "Nodes registered, by pool and zone.", ["nodepool", "zone"]
-        ).labels(
-            claim.metadata.labels.get(known.NODEPOOL, ""), claim.metadata.labels.get(known.ZONE, "")
-        ).inc()
+        if await self._sync(claim, node):
+            self._tell(claim, node)
         await record_success(self._context, claim)
         status = msgspec.structs.replace(claim.status, node_name=node.name)
         claim = msgspec.structs.replace(claim, status=status)
         return Step(conditions.with_condition(claim, "Registered", "True", now=self._context.clock.now()))
 
-    async def _sync(self, claim: NodeClaim, node: Node) -> None:
-        """Write onto the Node what the claim says, and take the unregistered taint off, all in one patch."""
+    async def _sync(self, claim: NodeClaim, node: Node) -> bool:
+        """Write onto the Node what the claim says, and take the unregistered taint off, all in one patch.
+
+        Tells whether there was anything to write: not when an earlier try got that far.
+        """
         changes = registered_changes(claim, node)
         if changes:
             patch = merge(changes, resource_version=node.metadata.resource_version)
             await self._context.client.patch(Node, node.name, patch)
+        return bool(changes)
+
+    def _tell(self, claim: NodeClaim, node: Node) -> None:
+        log.info(REGISTERED, NodeClaim=claim.name, Node=node.name, provider_id=claim.status.provider_id)
+        labels = claim.metadata.labels
+        self._context.metrics.counter(
+            "karpenter_nodes_created", "Nodes registered, by pool and zone.", ["nodepool", "zone"]
+        ).labels(labels.get(known.NODEPOOL, ""), labels.get(known.ZONE, "")).inc()
 
 
 def registered_changes(claim: NodeClaim, node: Node) -> dict[str, Any]:

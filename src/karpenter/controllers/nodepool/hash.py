@@ -34,7 +34,7 @@ def build(context: Context) -> list[Controller | Singleton]:
 
 
 async def _take_over(context: Context, claim: NodeClaim, value: str) -> None:
-    """Give a claim the new version of the hash; one that has drifted keeps its old hash, and stays drifted."""
+    """Give a claim the new version of the hash; one that has drifted keeps its hash, and stays drifted."""
     if claim.metadata.annotations.get(known.NODEPOOL_HASH_VERSION) == _VERSION:
         return
     wanted = {known.NODEPOOL_HASH_VERSION: _VERSION}

@@ -14,7 +14,7 @@ def build(context: Context) -> list[Controller | Singleton]:
     """Return the controller."""
 
     async def reconcile(pool: NodePool) -> Result:
-        errors = validate_nodepool(pool)
+        errors = validate_nodepool(pool, well_known=context.well_known_labels)
         now = context.clock.now()
         if errors:
             message = "; ".join(str(error) for error in errors)

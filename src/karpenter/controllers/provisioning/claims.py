@@ -1,7 +1,7 @@
 """Writing planned claims down as NodeClaims, so that dying anywhere costs nothing and buys nothing twice.
 
-A claim's name is chosen here, so that a create whose answer is lost can be repeated; and the claim carries the
-pods it is meant for (`karpenter.state.reservations`), so that whoever comes next knows.
+A claim's name is chosen here, so that a create whose answer is lost can be repeated; and the claim carries
+the pods it is meant for (`karpenter.state.reservations`), so that whoever comes next knows.
 """
 
 import asyncio
