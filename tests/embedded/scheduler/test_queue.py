@@ -73,3 +73,16 @@ def test_a_discarded_pod_is_forgotten() -> None:
     queue.discard("x")
     assert drain(queue) == ["y"]
     assert "x" not in queue
+
+
+def test_a_changed_node_wakes_its_own_pods_and_one_other() -> None:
+    """Groups promised the node come back, of the rest only the first; the next follows on success."""
+    queue = SchedulingQueue()
+    for number, node in enumerate(("n1", "n2", "n3", "n4")):
+        group = (b"a", node)
+        queue.add(f"p-{node}", group, 0, float(number))
+        queue.park(group, 0.0)
+    queue.activate_for(b"a", {"n3"}, 5.0)
+    assert drain(queue, 5.0) == ["p-n1", "p-n3"]
+    queue.activate_next(b"a", 5.0)
+    assert drain(queue, 5.0) == ["p-n2"]

@@ -6,7 +6,7 @@ help its class; then it comes back after its back-off.
 """
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 GroupKey = tuple[bytes, str]
@@ -125,15 +125,39 @@ class SchedulingQueue:
     def activate(self, signature: bytes, now: float, *, at_once: bool = False) -> None:
         """Something happened that could help the class: its groups come back when their back-off is over."""
         for group in self._by_class.get(signature, ()):
+            if self._groups[group].parked:
+                self._revive(group, now, at_once=at_once)
+
+    def activate_for(self, signature: bytes, nodes: Collection[str], now: float) -> None:
+        """Nodes changed so that the class could fit there: wake who is promised one, and one of the others.
+
+        Where the one finds no place the others would not either; when it does, `activate_next` goes on.
+        """
+        for group in self._by_class.get(signature, ()):
+            if group[1] in nodes and self._groups[group].parked:
+                self._revive(group, now)
+        self.activate_next(signature, now)
+
+    def activate_next(self, signature: bytes, now: float) -> None:
+        """Wake the parked group of a class that may be tried first."""
+        best: tuple[float, Waiting, GroupKey] | None = None
+        for group in self._by_class.get(signature, ()):
             entry = self._groups[group]
-            if not entry.parked:
-                continue
-            entry.parked = False
-            if at_once or entry.ready_at <= now:
-                entry.ready_at = 0.0
-                self._offer(group, entry)
-            else:
-                heapq.heappush(self._delayed, (entry.ready_at, group, entry.ticket))
+            head = entry.head() if entry.parked else None
+            if head is not None:
+                rank = (max(now, entry.ready_at), head, group)
+                best = rank if best is None else min(best, rank)
+        if best is not None:
+            self._revive(best[2], now)
+
+    def _revive(self, group: GroupKey, now: float, *, at_once: bool = False) -> None:
+        entry = self._groups[group]
+        entry.parked = False
+        if at_once or entry.ready_at <= now:
+            entry.ready_at = 0.0
+            self._offer(group, entry)
+        else:
+            heapq.heappush(self._delayed, (entry.ready_at, group, entry.ticket))
 
     def is_parked(self, group: GroupKey) -> bool:
         """Tell whether the group waits for something to happen."""

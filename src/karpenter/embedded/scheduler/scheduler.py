@@ -313,10 +313,12 @@ class Scheduler:
                 flush
                 or (self._shape_changed and self._feels_shape(pod_class))
                 or (self._volumes_changed and pod_class.claims)
-                or (len(rows) and self._could_help(pod_class, rows))
             ):
                 self._failures.pop(signature, None)
                 self.queue.activate(signature, now)
+            elif len(rows) and self._could_help(pod_class, rows):
+                self._failures.pop(signature, None)
+                self.queue.activate_for(signature, self._dirty_nodes, now)
         self._dirty_nodes.clear()
         self._shape_changed = self._volumes_changed = False
 
@@ -354,7 +356,7 @@ class Scheduler:
                 return
             plan = planned
         failure = self._failures.get(pod_class.signature)
-        if failure is not None and not group[1]:
+        if failure is not None and not self._worth_trying(pod_class, group[1]):
             self._fail(pod, pod_class, group, failure)
             return
         evaluation = evaluate(self.model, pod_class, plan, key=key)
@@ -363,6 +365,8 @@ class Scheduler:
             self._refuse(pod, pod_class, group, evaluation, plan)
             return
         self.queue.discard(key)
+        if failure is None and node != group[1]:
+            self.queue.activate_next(pod_class.signature, self._clock.now())
         self.model.nominate(key, "", None)
         self.model.place(
             Placed(key, node, pod_class, False, "", plan.attachments if plan is not None else ())
@@ -372,6 +376,11 @@ class Scheduler:
         self._shape_changed = True
         self._actions[key] = Bind(pod, node, plan.to_bind if plan is not None else ())
         self._actor.enqueue(key)
+
+    def _worth_trying(self, pod_class: PodClass, nominated: str) -> bool:
+        """Tell whether the promised node could take a pod of a class that fits nowhere else."""
+        entry = self.model.nodes.get(nominated)
+        return entry is not None and self._could_help(pod_class, np.array([entry.row]))
 
     def _choose(self, pod_class: PodClass, evaluation: Evaluation, nominated: str) -> str | None:
         promised = self.model.nodes.get(nominated)
