@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import karpenter.embedded.store as store_module
 from karpenter.base.clock import ManualClock
 from karpenter.base.randomness import seeded
 from karpenter.embedded.kinds import BUILTIN
@@ -87,6 +88,17 @@ def test_history_is_bounded() -> None:
     assert [entry.record.labels["v"] for entry in store.changes(RESOURCE, newest)] == ["18", "19"]
     with pytest.raises(Compacted):
         store.changes(RESOURCE, 0)
+
+
+def test_history_is_bounded_in_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large objects push history out before the number of entries does."""
+    monkeypatch.setattr(store_module, "LOG_BYTES", 5_000)
+    store = a_store()
+    for index in range(100):
+        store.put(CONFIGMAPS, an_object("d", "n", index))
+    with pytest.raises(Compacted):
+        store.position(RESOURCE, 3)
+    assert 10 <= len(store.changes(RESOURCE, store.position(RESOURCE, store.revision - 10))) < 50
 
 
 def test_an_event_is_encoded_once() -> None:

@@ -22,7 +22,8 @@ from karpenter.base.randomness import Random
 from karpenter.embedded.kinds import Kind
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
-LOG_LIMIT = 20_000  # entries kept per resource, at least
+LOG_LIMIT = 20_000  # entries kept per resource, at least, unless they are too many bytes
+LOG_BYTES = 48 * 2**20  # of encoded objects per resource, at most
 
 
 class Compacted(Exception):
@@ -99,7 +100,7 @@ def key_of(namespace: str, name: str) -> str:
 class _Resource:
     """The objects of one resource, sorted by key, and their recent history."""
 
-    __slots__ = ("dropped", "keys", "log", "objects")
+    __slots__ = ("dropped", "keys", "log", "objects", "size")
 
     def __init__(self) -> None:
         self.objects: dict[str, Record] = {}
@@ -107,15 +108,20 @@ class _Resource:
         self.log: list[Entry] = []
         #: How many entries fell off the front; positions handed to watches count them.
         self.dropped = 0
+        #: Bytes of the objects in the log.
+        self.size = 0
 
     def append(self, entry: Entry, limit: int) -> int:
         """Append to the log; return the revision up to which history is gone now (0: nothing dropped)."""
         self.log.append(entry)
-        if len(self.log) < 2 * limit:
+        self.size += len(entry.record.body)
+        if len(self.log) < 2 * limit and self.size < LOG_BYTES:
             return 0
-        gone = self.log[limit - 1].revision
-        del self.log[:limit]
-        self.dropped += limit
+        half = max(1, len(self.log) // 2)
+        gone = self.log[half - 1].revision
+        self.size -= sum(len(old.record.body) for old in self.log[:half])
+        del self.log[:half]
+        self.dropped += half
         return gone
 
 
@@ -135,7 +141,7 @@ class Store:
         clock: read for creation timestamps by the API server above.
         rng: where uids and generated names come from.
         crds: CustomResourceDefinitions present from the start (raw objects).
-        log_limit: how many changes per resource can be watched from the past, at least.
+        log_limit: how many changes per resource can be watched from the past, `LOG_BYTES` permitting.
     """
 
     def __init__(
@@ -243,6 +249,7 @@ class Store:
         for group_resource, resource in self._resources.items():
             resource.dropped += len(resource.log)
             resource.log.clear()
+            resource.size = 0
             self._compacted[group_resource] = self.revision
 
     # Watching: a watch is a position in a resource's log.
