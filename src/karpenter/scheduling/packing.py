@@ -40,6 +40,8 @@ class Ask(msgspec.Struct):
     home: int | None = None
     """The first pool that can buy a node for it."""
     worth: float = 0.0
+    choices: int = 0
+    """How many types of its home its requirements leave at the price they have for everyone."""
     most: int = UNLIMITED
     """How many of its pods one empty node may hold, whatever its size."""
 

@@ -42,7 +42,7 @@ def solve(problem: Problem, budget: Budget | None = None) -> Plan:
     """Return which pods go where, and which machines to create for them.
 
     The same problem, its pods in whatever order, always has the same plan. A `budget` bounds what is spent
-    on improving it; the first complete plan is always returned.
+    on improving the first complete plan, which is always returned; nothing is improved yet, so none is spent.
 
     Raises:
         ValueError: when a quantity or a requirement in the problem cannot be read.
@@ -99,7 +99,8 @@ class _Solve:
             group = [a for a in waiting if level is None or a.pod_class.priority == level]
             for ask in group:
                 self._settle(ask)
-            for ask in group:
+            # Nodes are opened for those with least choice first; who is free to go anywhere fills them up.
+            for ask in sorted(group, key=lambda a: a.choices):
                 while ask.remaining:
                     self._place_on_bins(ask)
                     if not ask.remaining:
@@ -154,6 +155,9 @@ class _Solve:
                 prices = np.where(usable, space.evaluate(merged).price, np.inf)[usable]
                 ask.home = i
                 ask.worth = cheapest_share(prices, space.room[usable], ask.wanted)
+                everyone = space.evaluate(space.requirements).price
+                own = space.evaluate(merged).price
+                ask.choices = int((np.isfinite(own) & (own <= everyone)).sum())
                 return
 
     @staticmethod
