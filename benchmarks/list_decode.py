@@ -30,8 +30,8 @@ def realistic_pod(number: int) -> dict[str, Any]:
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10},
         "volumeMounts": [{"name": "config", "mountPath": "/etc/service", "readOnly": True}],
     }
-    fields = {
-        f"f:field{i}": {"f:part": {}, f'k:{{"type":"T{i}"}}': {".": {}, "f:status": {}}} for i in range(42)
+    fields: dict[str, Any] = {
+        f"f:field{i}": {"f:part": {}, f'k:{{"type":"T{i}"}}': {".": {}, "f:status": {}}} for i in range(60)
     }
     stamp = "2026-01-01T00:00:00Z"
     return {

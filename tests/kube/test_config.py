@@ -59,9 +59,7 @@ def test_authority_and_certificates_from_data_and_files(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_bytes(b"CA")
     data = base64.b64encode(b"KEY" * 40).decode()
     broken = data[:60] + "\n" + data[60:]
-    body = document(
-        **{"client-certificate-data": "Q0VSVA==", "client-key-data": data[:60] + "\n" + data[60:]}
-    )
+    body = document(**{"client-certificate-data": "Q0VSVA==", "client-key-data": broken})
     body["clusters"][0]["cluster"]["certificate-authority"] = "ca.pem"
     config = load_config(write(tmp_path / "a", body), environ={})
     assert (config.ca_data, config.client_cert, config.client_key) == (b"CA", b"CERT", b"KEY" * 40)
@@ -69,6 +67,7 @@ def test_authority_and_certificates_from_data_and_files(tmp_path: Path) -> None:
 
 def _with(cluster: dict[str, Any] | None = None, **top: Any) -> dict[str, Any]:
     body = {**document(token="t"), **top}
+    body["current-context"] = top.get("current", "c")
     if cluster is not None:
         body["clusters"] = [{"name": "k", "cluster": cluster}]
     return body
@@ -78,7 +77,7 @@ def _with(cluster: dict[str, Any] | None = None, **top: Any) -> dict[str, Any]:
     ("body", "message"),
     [
         ([], "not a kubeconfig"),
-        (_with(**{"current-context": "x"}), "'x' is not among the contexts"),
+        (_with(current="x"), "'x' is not among the contexts"),
         (_with(clusters=[]), "names cluster 'k'"),
         (_with(users=[]), "names user 'u'"),
         (_with(users=["u"]), r"users\[0\]"),
