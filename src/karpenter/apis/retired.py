@@ -112,8 +112,8 @@ def retired_errors(obj: Mapping[str, Any]) -> list[FieldError]:
                 FieldError(
                     path,
                     value,
-                    f"is {target} in {kind.successor}" if target else f"has no successor in {kind.successor}",
-                    f"move it to {target}" if target else "remove it",
+                    f"is not a field of {kind.successor}",
+                    f"write it as {target}" if target else "remove it",
                 )
             )
     return found

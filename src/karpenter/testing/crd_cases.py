@@ -1,7 +1,7 @@
 """What the API must take and refuse of our custom kinds: one table for every judge.
 
-The unit tests put it to `karpenter.apis.validation`, the end-to-end suite to a real API server, so that the two
-cannot drift apart. A case is a valid object with one field set to a value, and what the verdict is.
+The unit tests put it to `karpenter.apis.validation`, the end-to-end suite to a real API server, so that the
+two cannot drift apart. A case is a valid object with one field set to a value, and what the verdict is.
 """
 
 import copy
@@ -79,17 +79,17 @@ def changed(base: Json, path: str, value: Any) -> Json:
 
 def _verdicts(base: Json, path: str, good: list[Any], bad: list[Any], at: str = "") -> list[CrdCase]:
     """One case per value of one field."""
-    kind = base["kind"]
+    subject = f"{base['kind']} {base['metadata']['name']} {path}"
     return [
         CrdCase(
-            name=f"{kind} {base['metadata']['name']} {path} {_short(value)}",
+            name=f"{subject} {_short(value)}",
             obj=changed(base, path, value),
             good=True,
         )
         for value in good
     ] + [
         CrdCase(
-            name=f"{kind} {base['metadata']['name']} {path} not {_short(value)}",
+            name=f"{subject} not {_short(value)}",
             obj=changed(base, path, value),
             good=False,
             field=at or path,
