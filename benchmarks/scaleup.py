@@ -3,7 +3,8 @@
     python benchmarks/scaleup.py [--pods 5000] [--deployments 50] [--smoke]
 
 `operator` is from the moment the batching window closed to the last NodeClaim created, from the operator's
-own log; `peak memory` is the whole process: API server, scheduler, kubelets, workload controllers and operator.
+own log; `peak memory` is the whole process: API server, scheduler, kubelets,
+workload controllers and operator.
 """
 
 import argparse

@@ -42,7 +42,7 @@ class Condition(Object, frozen=True):
     """metav1.Condition; nodes' and pods' conditions decode into it too."""
 
     type: str
-    status: str = "Unknown"
+    status: str = ""
     reason: str = ""
     message: str = ""
     last_transition_time: str | None = None

@@ -33,27 +33,21 @@ def up(
         list[Path] | None,
         typer.Option(help="Files or folders to apply at the start (default: the tutorial's)."),
     ] = None,
-    script: Annotated[
-        str, typer.Option(help="Steps to drive: `tutorial`, or a YAML file of steps.")
-    ] = "",
+    script: Annotated[str, typer.Option(help="Steps to drive: `tutorial`, or a YAML file of steps.")] = "",
     exit_when_settled: Annotated[
         bool, typer.Option("--exit-when-settled", help="End when the script is done and nothing changes.")
     ] = False,
-    state: Annotated[
-        Path | None, typer.Option(help="Keep the cluster in this file across restarts.")
-    ] = None,
-    kubeconfig: Annotated[
-        Path, typer.Option(help="Where to write the kubeconfig for kubectl.")
-    ] = Path(".karpenter/kubeconfig"),
+    state: Annotated[Path | None, typer.Option(help="Keep the cluster in this file across restarts.")] = None,
+    kubeconfig: Annotated[Path, typer.Option(help="Where to write the kubeconfig for kubectl.")] = Path(
+        ".karpenter/kubeconfig"
+    ),
     port: Annotated[int, typer.Option(help="Port of the API server on 127.0.0.1 (0: any free one).")] = 0,
     cloud_provider: Annotated[str, typer.Option(help="Which cloud to use.")] = "kwok",
     instance_types_file_path: Annotated[
         str, typer.Option(help="Instance types in upstream's JSON format instead of the EC2 catalogue.")
     ] = "",
     seed: Annotated[int | None, typer.Option(help="Draw names and delays from this seed.")] = None,
-    plain: Annotated[
-        bool, typer.Option("--plain", help="Print lines instead of the live view.")
-    ] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Print lines instead of the live view.")] = False,
 ) -> None:
     """Start a cluster in this process with the operator in it, and watch it scale itself."""
     from karpenter.cli.up.command import UpOptions, up_command
@@ -88,7 +82,9 @@ def validate(
     from karpenter.cli.validate import validate_files
 
     raise typer.Exit(
-        validate_files(files, provider=None if provider == "none" else provider, out=sys.stdout, output=output)
+        validate_files(
+            files, provider=None if provider == "none" else provider, out=sys.stdout, output=output
+        )
     )
 
 

@@ -100,5 +100,6 @@ def _sink(path: str, stack: AsyncExitStack) -> Sink:
     if path in ("stdout", "stderr"):
         stream = sys.stdout if path == "stdout" else sys.stderr
         return lambda line: print(line, file=stream, flush=True)
-    file = stack.enter_context(open(path, "a", encoding="utf-8", buffering=1))
+    file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 - the stack closes it
+    stack.callback(file.close)
     return lambda line: print(line, file=file)

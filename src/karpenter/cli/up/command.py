@@ -61,7 +61,7 @@ def _leaves(group: BaseExceptionGroup) -> list[BaseException]:
 class _Up:
     def __init__(self, options: UpOptions) -> None:
         self._options = options
-        self._console = Console(soft_wrap=options.plain, width=140 if options.plain else None)
+        self._console = Console(markup=False, soft_wrap=options.plain, width=140 if options.plain else None)
         self._decisions = Decisions()
         self._session: Session | None = None
         self._clock = SystemClock()

@@ -107,13 +107,9 @@ async def open_door(session: Session, *, port: int, token: str, kubeconfig: Path
     Raises:
         OSError: when the port is taken.
     """
-    door = HttpDoor(session.cluster.server, host="127.0.0.1", port=port, token=token)
-    await door.start()
-    try:
-        write_kubeconfig(kubeconfig, server=door.url, token=token)
+    async with HttpDoor(session.cluster.server, host="127.0.0.1", port=port, token=token) as door:
+        write_kubeconfig(kubeconfig, url=door.url, token=token)
         yield door.url
-    finally:
-        await door.stop()
 
 
 async def _create_operator_pod(client: Client, clock: Clock) -> None:
