@@ -437,7 +437,7 @@ def test_a_tight_plan_is_realised_when_pods_are_nominated(play: Play, spec: Spec
     plan = {"n1": ["1"] * 8, "n2": ["7", "1"], "n3": ["4", "4"]}
     taint = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
 
-    async def scenario(world: Any) -> dict[str, str]:
+    async def scenario(world: Any) -> None:
         planned = {}
         for node, sizes in plan.items():
             for number, cpu in enumerate(sizes):

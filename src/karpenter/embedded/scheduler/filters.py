@@ -41,7 +41,7 @@ class Verdict(msgspec.Struct):
     """One plugin's answer: the rows it passes, and how to say why a row does not pass."""
 
     passes: Bools
-    reason: Callable[[NodeRow], list[str]]
+    tally: Callable[[Bools], dict[str, int]]  # how often each reason holds among the rows given
     resolvable: bool  # evicting pods from the node could change the answer
 
 
@@ -60,8 +60,8 @@ class Evaluation(msgspec.Struct):
         return live & ~self.feasible & ~hopeless
 
 
-def _said(text: str) -> Callable[[NodeRow], list[str]]:
-    return lambda node: [text]
+def _said(text: str) -> Callable[[Bools], dict[str, int]]:
+    return lambda rows: {text: int(rows.sum())}
 
 
 def taints_pass(model: ClusterModel, pod_class: PodClass) -> Bools:
@@ -101,7 +101,7 @@ def evaluate(
     """Run every filter for a pod of the class; `key` names the pod whose own promise does not hinder it."""
     verdicts = [
         Verdict(_unschedulable_passes(model, pod_class), _said(UNSCHEDULABLE_REASON), False),
-        Verdict(taints_pass(model, pod_class), _taint_reason(pod_class), False),
+        Verdict(taints_pass(model, pod_class), _taint_tally(model, pod_class), False),
         Verdict(affinity_passes(model, pod_class), _said(AFFINITY_REASON), False),
         _resources(model, pod_class, key),
     ]
@@ -120,20 +120,30 @@ def evaluate(
 
 def reasons(model: ClusterModel, evaluation: Evaluation) -> dict[str, int]:
     """Return how many nodes each reason excludes; a node counts for its first failing plugin only."""
-    tally: Tally[str] = Tally()
-    for node in model.nodes.values():
-        for verdict in evaluation.verdicts:
-            if not verdict.passes[node.row]:
-                tally.update(verdict.reason(node))
-                break
-    return dict(tally)
+    total: Tally[str] = Tally()
+    left = model.live.copy()
+    for verdict in evaluation.verdicts:
+        failing = left & ~verdict.passes
+        if failing.any():
+            total.update(verdict.tally(failing))
+            left &= verdict.passes
+    return dict(total)
 
 
-def _taint_reason(pod_class: PodClass) -> Callable[[NodeRow], list[str]]:
-    def say(node: NodeRow) -> list[str]:
-        taint = untolerated(node.taints, pod_class.spec.tolerations, HARD_EFFECTS)
-        assert taint is not None
-        return [f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"]
+def _taint_tally(model: ClusterModel, pod_class: PodClass) -> Callable[[Bools], dict[str, int]]:
+    def say(rows: Bools) -> dict[str, int]:
+        tolerations = pod_class.spec.tolerations
+
+        def code(node: NodeRow) -> int:
+            taint = untolerated(node.taints, tolerations, HARD_EFFECTS)
+            return -1 if taint is None else model.code_of((taint.key, taint.value))
+
+        codes = model.per_node(("taint-reason", pod_class.toleration_key), code)[rows]
+        tally: dict[str, int] = {}
+        for found, count in zip(*np.unique(codes, return_counts=True), strict=True):
+            key, value = model.coded(int(found))
+            tally[f"node(s) had untolerated taint {{{key}: {value}}}"] = int(count)
+        return tally
 
     return say
 
@@ -147,9 +157,13 @@ def _resources(model: ClusterModel, pod_class: PodClass, key: str) -> Verdict:
     short = free[:, columns] < amounts
     names = list(model.columns)
 
-    def say(node: NodeRow) -> list[str]:
-        lacking = [names[columns[i]] for i in np.flatnonzero(short[node.row])]
-        return ["Too many pods" if name == "pods" else f"Insufficient {name}" for name in lacking]
+    def say(rows: Bools) -> dict[str, int]:
+        lacking = short[rows].sum(axis=0)
+        found = {names[column]: int(count) for column, count in zip(columns, lacking, strict=True) if count}
+        return {
+            "Too many pods" if name == "pods" else f"Insufficient {name}": count
+            for name, count in found.items()
+        }
 
     passes: Bools = ~np.asarray(short.any(axis=1))
     return Verdict(passes, say, True)

@@ -79,6 +79,7 @@ class ClusterModel:
         self.counting = PodCounts(capacity)
         self._codes: dict[str, tuple[Ints, dict[str, int]]] = {}
         self._masks: dict[Hashable, _Mask] = {}
+        self._taint_codes: dict[tuple[str, str], int] = {}
         self._ticks = 0
         self._waiting: dict[str, list[Placed]] = {}  # pods seen before their node
 
@@ -201,6 +202,14 @@ class ClusterModel:
             mask.values[row] = value(node)
             mask.seen[row] = self.epoch[row]
         return mask.values
+
+    def code_of(self, taint: tuple[str, str]) -> int:
+        """Return a small number that stands for a taint's key and value."""
+        return self._taint_codes.setdefault(taint, len(self._taint_codes))
+
+    def coded(self, code: int) -> tuple[str, str]:
+        """Return the taint that `code_of` gave the number for."""
+        return list(self._taint_codes)[code]
 
     def _add_row(self, name: str) -> NodeRow:
         row = next((i for i, entry in enumerate(self.rows) if entry is None), -1)
