@@ -1,4 +1,4 @@
-"""Mistakes that every rule lets through: pools that can never buy anything, typos, dead schedules, overlaps."""
+"""Mistakes that every rule lets through: pools that cannot buy, typos, dead schedules, overlaps."""
 
 import difflib
 import itertools

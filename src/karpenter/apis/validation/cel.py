@@ -4,10 +4,13 @@ Rules see the value as `self` and, on updates, the old one as `oldSelf`; a rule 
 transition rule and holds vacuously on creation. A rule that cannot be evaluated fails, as in Kubernetes.
 """
 
+import itertools
 import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
+
+from karpenter.base.quantity import parse_quantity
 
 MAX_EXPRESSION_LENGTH = 5 * 1024
 _OLD_SELF = re.compile(r"\boldSelf\b")
@@ -83,10 +86,26 @@ def _split(text: str, separator: str) -> list[str]:
     return text.split(separator) if separator else list(text)
 
 
+def _is_quantity(text: str) -> bool:
+    try:
+        parse_quantity(text)
+    except ValueError:
+        return False
+    return True
+
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "find": _find,
     "findAll": _find_all,
     "split": _split,
+    "join": lambda items, separator="": separator.join(items),
+    "indexOf": lambda text, part: text.find(part),
+    "lastIndexOf": lambda text, part: text.rfind(part),
+    "substring": lambda text, start, end=None: text[start:end],
+    "isSorted": lambda items: all(a <= b for a, b in itertools.pairwise(items)),
+    "sum": sum,
+    "isURL": lambda text: bool(re.match(r"(?:[a-z][a-z0-9+.-]*://[^\s/]|/)", text)),
+    "isQuantity": _is_quantity,
     "lowerAscii": lambda text: text.lower(),
     "upperAscii": lambda text: text.upper(),
     "trim": lambda text: text.strip(),

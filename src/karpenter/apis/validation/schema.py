@@ -4,6 +4,7 @@
 is wrong, types and patterns first, then CEL rules. The messages are the API server's.
 """
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -132,6 +133,7 @@ def _check(value: Any, schema: Schema, path: str) -> Iterator[FieldError]:
             f"Unsupported value: {json.dumps(value)}: supported values: {shown}",
             f"use one of {shown}",
         )
+    yield from _check_combined(value, schema, path)
     if isinstance(value, str):
         yield from _check_string(value, schema, path)
     elif isinstance(value, bool):
@@ -142,6 +144,22 @@ def _check(value: Any, schema: Schema, path: str) -> Iterator[FieldError]:
         yield from _check_list(value, schema, path)
     elif isinstance(value, Mapping):
         yield from _check_object(value, schema, path)
+
+
+def _check_combined(value: Any, schema: Schema, path: str) -> Iterator[FieldError]:
+    """Yield what breaks allOf, anyOf, oneOf and not (which add rules, never fields)."""
+    for part in schema.get("allOf", ()):
+        yield from _check(value, part, path)
+    for word in ("anyOf", "oneOf"):
+        parts = schema.get(word)
+        fitting = sum(not any(_check(value, part, path)) for part in parts or ())
+        if parts and (fitting == 0 or (word == "oneOf" and fitting > 1)):
+            which = "at least one of" if word == "anyOf" else "exactly one of"
+            fix = f"meet {which} the {len(parts)} alternatives"
+            yield _invalid(path, value, f"must validate {which} the schemas ({word})", fix)
+    banned = schema.get("not")
+    if banned is not None and not any(_check(value, banned, path)):
+        yield _invalid(path, value, "must not validate the schema (not)", "see the kind's schema")
 
 
 def _is_type(value: Any, kind: str) -> bool:
@@ -280,8 +298,22 @@ def _check_rules(value: Any, old: Any, schema: Schema, path: str) -> Iterator[Fi
                 before = old.get(key, _MISSING) if isinstance(old, Mapping) else _MISSING
                 yield from _check_rules(item, before, child, f"{prefix}{key}")
     elif isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+        before = _by_keys(old, schema)
         for number, item in enumerate(value):
-            yield from _check_rules(item, _MISSING, schema["items"], f"{path}[{number}]")
+            was = before.get(_identity(item, schema), _MISSING) if before else _MISSING
+            yield from _check_rules(item, was, schema["items"], f"{path}[{number}]")
+
+
+def _by_keys(old: Any, schema: Schema) -> dict[str, Any]:
+    """Index the old entries of a list that is a map; entries of other lists have no past."""
+    if schema.get("x-kubernetes-list-type") != "map" or not isinstance(old, list):
+        return {}
+    return {_identity(item, schema): item for item in old}
+
+
+def _identity(item: Any, schema: Schema) -> str:
+    keys = schema.get("x-kubernetes-list-map-keys", ())
+    return json.dumps([item.get(key) for key in keys] if isinstance(item, Mapping) else item)
 
 
 def _check_rule(rule: Mapping[str, str], value: Any, old: Any, path: str) -> Iterator[FieldError]:
@@ -293,9 +325,7 @@ def _check_rule(rule: Mapping[str, str], value: Any, old: Any, path: str) -> Ite
         return
     message = rule.get("message", f"failed rule: {rule['rule'].strip()}")
     if "messageExpression" in rule:
-        try:
+        with contextlib.suppress(CelError):  # Kubernetes too falls back to the plain message
             message = str(compile_rule(rule["messageExpression"]).evaluate(value, previous))
-        except CelError:
-            pass  # Kubernetes too falls back to the plain message
     shown = '"object"' if isinstance(value, Mapping) else json.dumps(value)
     yield FieldError(path, value, f"Invalid value: {shown}: {message}", message)
