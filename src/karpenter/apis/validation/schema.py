@@ -1,7 +1,7 @@
 """OpenAPI v3 structural schemas, as CustomResourceDefinitions carry them.
 
-`default_and_prune` gives an object its defaults and drops what the schema does not know; `validate` lists what
-is wrong, types and patterns first, then CEL rules. The messages are the API server's.
+`default_and_prune` gives an object its defaults and drops what the schema does not know; `validate` lists
+what is wrong, types and patterns first, then CEL rules. The messages are the API server's.
 """
 
 import contextlib
