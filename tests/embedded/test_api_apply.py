@@ -118,6 +118,7 @@ def test_status_is_owned_apart(api: Api) -> None:
         ({"metadata": {"name": "web"}}, {"fieldManager": "a"}, "apply needs apiVersion apps/v1"),
         (a_raw_deployment("other"), {"fieldManager": "a"}, "does not match the name on the URL"),
         (b"{a: [", {"fieldManager": "a"}, "not valid YAML"),
+        (b'{"a":' * 5000 + b"1" + b"}" * 5000, {"fieldManager": "a"}, "nested too deeply"),
         (b"a: &x [1]\nb: *x", {"fieldManager": "a"}, "aliases are not accepted"),
     ],
 )

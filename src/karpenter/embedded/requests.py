@@ -154,8 +154,10 @@ def decode_yaml(body: bytes) -> Any:
     if body.lstrip()[:1] == b"{":
         try:
             return msgspec.json.decode(body)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             pass  # flow-style YAML starts with a brace too
+        except RecursionError as error:
+            raise bad_request(f"the body is nested too deeply: {error}") from None
     try:
         return yaml.load(body, Loader=_PlainLoader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
