@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from karpenter.embedded.columns import DEFAULT_PRINTER, PRINTERS, pod_status, short_duration
+from karpenter.embedded.ages import short_duration
+from karpenter.embedded.columns import DEFAULT_PRINTER, PRINTERS, pod_status
 from karpenter.embedded.jsonpath import lookup
 from karpenter.testing.embeddedapi import PODS, Api, a_raw_crd, a_raw_pod
 

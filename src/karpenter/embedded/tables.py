@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from karpenter.embedded.columns import DEFAULT_PRINTER, PRINTERS, Column, Json, Printer, age
+from karpenter.embedded.ages import age
+from karpenter.embedded.columns import DEFAULT_PRINTER, PRINTERS, Column, Json, Printer
 from karpenter.embedded.jsonpath import lookup
 from karpenter.embedded.kinds import Kind, PrinterColumn
 from karpenter.embedded.lists import list_meta
