@@ -311,28 +311,35 @@ class Cluster:
             if old is None:
                 self.mark_unconsolidated()
             self._take_in(claim)
+            if claim.deleting and not (old is not None and old.deleting):
+                self._touch_marked(claim.status.provider_id)
 
     def _take_in(self, claim: NodeClaim) -> None:
         """Note a claim as it is now: its row, and the pods it holds."""
         if claim.status.provider_id:
             self._planned.pop(claim.name, None)
         self._dirty.add(_claim_token(claim))
-        freed = self._reservations.hold(claim, self.nomination_seconds, self._clock.now())
-        if freed or self._reservations.pods_of(claim.name):
+        self._reserved_anew(self._reservations.hold(claim, self.nomination_seconds, self._clock.now()))
+
+    def _reserved_anew(self, claims: Iterable[str]) -> None:
+        """Some claims may hold other pods than before."""
+        for name in claims:
+            self._touch_claim(name)
             self._pending = None
 
     def _drop(self, claim_name: str) -> None:
         self._dirty.add(f"claim/{claim_name}")
         self._planned.pop(claim_name, None)
         self._nominated.pop(f"claim/{claim_name}", None)
-        self._reservations.release(claim_name)
-        self._pending = None
+        self._reserved_anew(self._reservations.release(claim_name))
 
     def _on_node(self, change: Change[Node]) -> None:
         node, old = change.object, change.old
         self._dirty.add(_node_token(node))
         if old is not None:
             self._dirty.add(_node_token(old))
+        if node.deleting and not (old is not None and old.deleting):
+            self._touch_marked(node.spec.provider_id)
         if change.type == "DELETED":
             self._nominated.pop(node.name, None)
             if not self.claims_for(node.spec.provider_id):
@@ -437,7 +444,9 @@ class Cluster:
             self._dirty.add(_claim_token(claim))
 
     def _touch_marked(self, provider_id: str) -> None:
-        """A mark changes the row, what its pods may claim elsewhere, and what consolidation sees."""
+        """A machine that goes, or stays after all: its row, and the claims that its pods are expected on."""
+        if not provider_id:
+            return
         self._dirty.add(provider_id)
         node = self.node_for(provider_id)
         for pod in self.pods_on(node.name) if node is not None else ():
@@ -470,9 +479,7 @@ class Cluster:
 
     def _end_reservations(self, now: float) -> None:
         for name in self._reservations.due(now):
-            self._reservations.release(name)
-            self._touch_claim(name)
-            self._pending = None
+            self._reserved_anew(self._reservations.release(name))
 
     # --- the rest -----------------------------------------------------------------------------------------
 

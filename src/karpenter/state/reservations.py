@@ -6,6 +6,7 @@ reservation ends when it is bound (unless its node goes away), gone or finished,
 or when the claim's node has been ready for a while without the pod getting there (`until`).
 """
 
+from bisect import insort
 from collections.abc import Iterable
 
 from karpenter.apis import conditions
@@ -27,7 +28,7 @@ def render(pods: Iterable[str]) -> str:
 def planned_pods(claim: NodeClaim) -> tuple[str, ...]:
     """Return the keys of the pods that `claim` was created for."""
     text = claim.metadata.annotations.get(PLANNED_PODS, "")
-    return tuple(key for key in text.split(",") if key)
+    return tuple(sorted({key for key in text.split(",") if "/" in key}))
 
 
 def until(claim: NodeClaim, grace_seconds: float) -> float:
@@ -48,47 +49,58 @@ def until(claim: NodeClaim, grace_seconds: float) -> float:
 
 
 class Reservations:
-    """Pods by claim and claims by pod, from the claims' annotations."""
+    """Pods by claim and claims by pod, from the claims' annotations.
+
+    Of several claims that name a pod, the newest holds it (ties by name): it was planned last.
+    """
 
     def __init__(self) -> None:
-        self._claim_of: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
         self._pods_of: dict[str, tuple[str, ...]] = {}
+        self._holders: dict[str, list[tuple[str, str]]] = {}
+        """By pod: (creation time, name) of the claims that name it, sorted; the last one holds it."""
         self._until: dict[str, float] = {}
 
     def hold(self, claim: NodeClaim, grace_seconds: float, now: float) -> tuple[str, ...]:
-        """Take in a claim as it is now; return the pods it does not hold any more.
-
-        Of two claims that name a pod, the one that came last holds it.
-        """
+        """Take in a claim as it is now; return all claims whose pods may have changed by it."""
+        name, text = claim.name, claim.metadata.annotations.get(PLANNED_PODS, "")
         end = until(claim, grace_seconds)
-        if end <= now:
-            return self.release(claim.name)
-        if claim.name not in self._pods_of:
-            pods = planned_pods(claim)
-            if not pods:
-                return ()
-            self._pods_of[claim.name] = pods
-            for key in pods:
-                self._claim_of[key] = claim.name
-        self._until[claim.name] = end
-        return ()
+        if end <= now or not text:
+            return self.release(name)
+        if self._texts.get(name) == text:
+            self._until[name] = end
+            return ()
+        touched = {name, *self.release(name)}
+        self._texts[name], self._until[name] = text, end
+        self._pods_of[name] = planned_pods(claim)
+        for pod in self._pods_of[name]:
+            insort(self._holders.setdefault(pod, []), (claim.metadata.creation_timestamp or "", name))
+            touched.update(holder for _, holder in self._holders[pod])
+        return tuple(sorted(touched))
 
     def release(self, claim: str) -> tuple[str, ...]:
-        """Forget a claim that is gone; return the pods that were reserved for it."""
-        pods = self._pods_of.pop(claim, ())
-        self._until.pop(claim, None)
-        freed = tuple(key for key in pods if self._claim_of.get(key) == claim)
-        for key in freed:
-            del self._claim_of[key]
-        return freed
+        """Forget a claim that is gone; return all claims whose pods may have changed by it, itself too."""
+        if self._texts.pop(claim, None) is None:
+            return ()
+        touched = {claim}
+        del self._until[claim]
+        for pod in self._pods_of.pop(claim):
+            left = [holder for holder in self._holders[pod] if holder[1] != claim]
+            if left:
+                self._holders[pod] = left
+                touched.update(holder for _, holder in left)
+            else:
+                del self._holders[pod]
+        return tuple(sorted(touched))
 
     def claim_of(self, pod: str) -> str:
         """Return the claim that holds `pod`, or nothing."""
-        return self._claim_of.get(pod, "")
+        holders = self._holders.get(pod)
+        return holders[-1][1] if holders else ""
 
     def pods_of(self, claim: str) -> tuple[str, ...]:
         """Return the keys of the pods that `claim` holds."""
-        return tuple(key for key in self._pods_of.get(claim, ()) if self._claim_of.get(key) == claim)
+        return tuple(key for key in self._pods_of.get(claim, ()) if self.claim_of(key) == claim)
 
     def due(self, now: float) -> tuple[str, ...]:
         """Return the claims whose time to hold pods is over, by name."""

@@ -178,8 +178,9 @@ class Environment:
         return await self.client.list(Node)
 
     async def events(self, reason: str) -> list[Event]:
-        """Return the events with a reason."""
-        return [event for event in await self.client.list(Event) if event.reason == reason]
+        """Return the operator's events with a reason."""
+        events = await self.client.list(Event)
+        return [e for e in events if e.reason == reason and e.source.component == "karpenter"]
 
     def metric(self, name: str, **labels: str) -> float:
         """Return one sample of the operator's metrics; 0 when it was never touched."""

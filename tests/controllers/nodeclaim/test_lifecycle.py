@@ -193,7 +193,9 @@ def test_a_claim_without_its_instance_is_deleted() -> None:
             claim = await env.expect_condition(claim.name, "Initialized")
             env.cloud.end(claim.status.provider_id)
             node = claim.status.node_name
-            await env.client.patch(Node, node, merge({"metadata": {"annotations": {"kwok.x-k8s.io/node": None}}}))
+            await env.client.patch(
+                Node, node, merge({"metadata": {"annotations": {"kwok.x-k8s.io/node": None}}})
+            )
             condition = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": ""}
             silent = merge({"status": {"conditions": [condition]}})
             await env.client.patch(Node, node, silent, subresource="status")

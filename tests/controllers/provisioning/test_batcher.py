@@ -1,0 +1,48 @@
+"""When a batch is full."""
+
+import asyncio
+
+import pytest
+
+from karpenter.base.virtualtime import run_virtual
+from karpenter.controllers.provisioning.batcher import Batcher
+
+
+@pytest.mark.parametrize(
+    ("triggers", "closes_at"),
+    [
+        ([(0.0, "a")], 1.0),
+        ([(5.0, "a")], 6.0),
+        ([(0.0, "a"), (0.9, "b")], 1.9),
+        ([(0.0, "a"), (0.9, "a")], 1.0),
+        ([(0.5 * i, f"p{i}") for i in range(40)], 10.0),
+    ],
+    ids=["alone", "later", "a second prolongs", "the same does not", "never longer than the maximum"],
+)
+def test_a_window_closes(triggers: list[tuple[float, str]], closes_at: float) -> None:
+    """One idle second after the last news, ten seconds after the first at the latest."""
+
+    async def scenario() -> float:
+        loop = asyncio.get_running_loop()
+        batcher = Batcher(idle_seconds=1.0, max_seconds=10.0)
+        for when, element in triggers:
+            loop.call_later(when, batcher.trigger, element)
+        await batcher.wait()
+        return loop.time()
+
+    assert run_virtual(scenario()) == pytest.approx(closes_at)
+
+
+def test_what_comes_after_a_window_opens_the_next() -> None:
+    """The same element counts again."""
+
+    async def scenario() -> float:
+        loop = asyncio.get_running_loop()
+        batcher = Batcher(idle_seconds=1.0, max_seconds=10.0)
+        batcher.trigger("a")
+        await batcher.wait()
+        batcher.trigger("a")
+        await batcher.wait()
+        return loop.time()
+
+    assert run_virtual(scenario()) == pytest.approx(2.0)
