@@ -1,5 +1,6 @@
 """The cluster in memory: what rows say, and that nothing depends on the order in which news came."""
 
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -28,8 +29,9 @@ class Nowhere:
     async def request(self, *_: Any, **__: Any) -> Any:
         raise TransportError("not reachable")
 
-    async def watch(self, *_: Any, **__: Any) -> Any:
+    async def watch(self, *_: Any, **__: Any) -> AsyncGenerator[bytes, None]:
         raise TransportError("not reachable")
+        yield b""
 
     async def close(self) -> None:
         return None

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -162,7 +162,7 @@ class Environment:
         if isinstance(obj, Pod):
             obj = replace(obj, status=PodStatus())
         if isinstance(obj, NodePool):
-            obj = _with_requirement(replace(obj, status=NodePool().status))
+            obj = cast(K, _with_requirement(replace(obj, status=NodePool().status)))
         return await self.client.create(obj)
 
     async def create_all(self, objects: Iterable[K]) -> list[K]:

@@ -15,7 +15,13 @@ from karpenter.apis.karpenter import NodeClaim, NodePool
 from karpenter.apis.meta import ObjectMeta
 from karpenter.base.clock import Clock, format_time
 from karpenter.base.quantity import format_resources
-from karpenter.cloudprovider import InsufficientCapacity, NodeClaimNotFound, ProviderContext, RepairPolicy
+from karpenter.cloudprovider import (
+    InsufficientCapacity,
+    NodeClaimNotFound,
+    NodeClass,
+    ProviderContext,
+    RepairPolicy,
+)
 from karpenter.kube.client import Client
 from karpenter.kube.errors import AlreadyExists, NotFound
 from karpenter.kube.transport import TransportError
@@ -87,7 +93,7 @@ class FakeProvider:
     """See `karpenter.cloudprovider.CloudProvider`."""
 
     name = "fake"
-    node_classes = (KwokNodeClass,)
+    node_classes: tuple[type[NodeClass], ...] = (KwokNodeClass,)
     well_known_labels: frozenset[str] = frozenset()
 
     def __init__(self, cloud: FakeCloud, client: Client, clock: Clock) -> None:

@@ -1,0 +1,60 @@
+"""Which waiting pods are left alone, and why."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from karpenter.apis.core import PersistentVolumeClaim, PersistentVolumeClaimSpec, PVCSource, Volume
+from karpenter.apis.meta import ObjectMeta
+from karpenter.apis.workloads import StorageClass
+from karpenter.controllers.provisioning.validation import NOT_OURS, pod_error
+from karpenter.model.snapshot import Snapshot
+from karpenter.testing.builders import a_pod, a_term, node_affinity
+
+EMPTY = Snapshot(taken_at=0.0, nodes=(), pending=(), nodepools=())
+
+
+@pytest.mark.parametrize(
+    ("pod", "error"),
+    [
+        ({}, ""),
+        ({"node_selector": {"topology.kubernetes.io/zone": "a"}}, ""),
+        ({"node_selector": {"kubernetes.io/hostname": "n"}}, "restricted"),
+        ({"node_selector": {"karpenter.sh/other": "n"}}, "restricted"),
+        ({"node_selector": {"karpenter.sh/capacity-type": "free"}}, "invalid values"),
+        (
+            {"affinity": node_affinity([a_term(("karpenter.sh/nodepool", "DoesNotExist", ()))])},
+            NOT_OURS,
+        ),
+        ({"affinity": node_affinity([a_term(("size", "Gt", ("big",)))])}, "single positive integer"),
+        ({"affinity": node_affinity([a_term(("size", "Near", ("1",)))])}, "unsupported operator"),
+    ],
+)
+def test_selectors_must_make_sense(pod: dict[str, Any], error: str) -> None:
+    """A selector that no node of ours could ever meet makes the pod none of our business."""
+    found = pod_error(a_pod(**pod), EMPTY)
+    assert (error in found) if error else not found
+
+
+@pytest.mark.parametrize(
+    ("storage_class", "mode", "error"),
+    [
+        ("fast", "WaitForFirstConsumer", ""),
+        ("fast", "Immediate", "not yet bound"),
+        ("fast", None, "not yet bound"),
+        ("absent", "WaitForFirstConsumer", "storageclass 'absent' not found"),
+        ("", "WaitForFirstConsumer", "must define a storage class"),
+    ],
+)
+def test_volumes_must_be_in_order(storage_class: str, mode: str | None, error: str) -> None:
+    """Only a claim that waits for its first consumer is helped by a new node."""
+    claim = PersistentVolumeClaim(
+        metadata=ObjectMeta(name="data", namespace="default"),
+        spec=PersistentVolumeClaimSpec(storage_class_name=storage_class),
+    )
+    fast = StorageClass(metadata=ObjectMeta(name="fast"), volume_binding_mode=mode)
+    snapshot = replace(EMPTY, volume_claims={claim.key: claim}, storage_classes={"fast": fast})
+    volume = Volume(name="v", persistent_volume_claim=PVCSource(claim_name="data"))
+    found = pod_error(a_pod(spec={"volumes": [volume]}), snapshot)
+    assert (error in found) if error else not found
