@@ -53,7 +53,8 @@ def test_a_missing_script_is_refused() -> None:
 
 def test_lists_are_unfolded_and_empty_documents_skipped() -> None:
     """A stream may hold several objects, Lists of them, and nothing."""
-    text = "---\n---\n{apiVersion: v1, kind: List, items: [\n{apiVersion: v1, kind: A}, {apiVersion: v1, kind: B}]}"
+    items = "[{apiVersion: v1, kind: A}, {apiVersion: v1, kind: B}]"
+    text = f"---\n---\n{{apiVersion: v1, kind: List, items: {items}}}"
     assert [m["kind"] for m in parse_manifests(text, "stdin")] == ["A", "B"]
 
 

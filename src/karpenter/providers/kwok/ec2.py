@@ -1,9 +1,9 @@
 """Amazon EC2's instance types and prices as a catalogue for simulated nodes.
 
-The data (`data/NOTICE.md`: sources, dates, flaws) becomes instance types with the labels users of EC2 select
-by, so that NodePools written for EC2 resolve. Capacity and overhead follow the arithmetic of the AWS provider:
-7.5 % of memory lost to the hypervisor, kubelet's reservation by cores and pods, 100 MiB eviction threshold,
-and as many pods as addresses on the network interfaces.
+The data (`data/NOTICE.md`: sources, dates, flaws) becomes instance types with the labels users of EC2
+select by, so that NodePools written for EC2 resolve. Capacity and overhead follow the arithmetic of the AWS
+provider: 7.5 % of memory lost to the hypervisor, kubelet's reservation by cores and pods, 100 MiB eviction
+threshold, and as many pods as addresses on the network interfaces.
 
 Spot prices are modelled: the Spot Advisor's mean saving, and between zones a log-normal spread whose size was
 measured on real series (3.8 %). Nothing in them moves with time.
