@@ -44,14 +44,10 @@ def allowed(pool: NodePool, nodes: int, reason: Reason, now: float) -> int:
     """Return how many of `nodes` nodes the tightest active budget for `reason` allows."""
     budgets = pool.spec.disruption.budgets
     try:
-        values = [
-            _value(budget, nodes, now)
-            for budget in budgets
-            if budget.reasons is None or reason in budget.reasons
-        ]
+        values = [(budget.reasons, _value(budget, nodes, now)) for budget in budgets]
     except ValueError:
-        return 0
-    return min(values, default=UNLIMITED)
+        return 0  # whichever reason the broken budget is for
+    return min((v for reasons, v in values if reasons is None or reason in reasons), default=UNLIMITED)
 
 
 def budget_problems(pool: NodePool, now: float) -> list[str]:

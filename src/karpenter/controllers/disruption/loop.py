@@ -109,7 +109,12 @@ class DisruptionLoop:
                     remaining[pool.name] = budget.remaining
             for problem in budget_problems(pool, snapshot.taken_at):
                 self._context.recorder.publish(
-                    pool, "Warning", "DisruptionBlocked", f"No disruptions: {problem}", dedupe_seconds=60.0
+                    pool,
+                    "Warning",
+                    "DisruptionBlocked",
+                    f"No disruptions: {problem}",
+                    dedupe=(pool.metadata.uid, problem),
+                    dedupe_seconds=60.0,
                 )
         return remaining
 
@@ -121,7 +126,9 @@ class DisruptionLoop:
                 continue
             for obj in (view.node, view.claim):
                 if obj is not None:
-                    self._context.recorder.publish(obj, "Normal", "DisruptionBlocked", entry.message)
+                    self._context.recorder.publish(
+                        obj, "Normal", "DisruptionBlocked", entry.message, dedupe=(obj.metadata.uid,)
+                    )
 
 
 def _place(node: NodeView) -> tuple[str, str, str]:

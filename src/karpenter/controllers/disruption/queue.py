@@ -61,12 +61,16 @@ class CommandQueue:
         self._context.cluster.mark_for_deletion(ids)
         try:
             outcomes = await asyncio.gather(
-                *(self._disrupt(candidate, command) for candidate in command.candidates)
+                *(self._disrupt(candidate, command) for candidate in command.candidates),
+                return_exceptions=True,
             )
         finally:
             self._underway.difference_update(ids)
-        failed = [i for i, gone in zip(ids, outcomes, strict=True) if not gone]
-        self._context.cluster.unmark_for_deletion(failed)
+        failed = [i for i, gone in zip(ids, outcomes, strict=True) if gone is not True]
+        self._context.cluster.unmark_for_deletion(failed)  # or the clean-up would pass them by for ever
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
         reason = command.reason.lower()
         self._decisions.labels(command.decision, reason, consolidation_type).inc()
         for pool in sorted({candidate.pool.name for candidate in command.candidates}):
