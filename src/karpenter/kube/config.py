@@ -46,6 +46,7 @@ class ExecPlugin(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"ExecPlugin({self.command!r})"  # the environment may hold secrets
+
     api_version: str = "client.authentication.k8s.io/v1"
 
 
