@@ -4,7 +4,7 @@ Where is the truth of this cloud? In the API server, so that any process may die
 is a NodeClaim whose `status.providerID` is ours and that is not being deleted, or a Node with such an id.
 The id follows from the claim's name, and the offering is chosen by a fixed order, so that creating twice
 gives the same machine. A launched claim without a Node gets one when its registration delay is over, also
-after a restart; a Node whose claim has gone before it registered is removed, as a cloud's own controller does.
+after a restart; a Node whose claim has gone before it registered is removed, as a cloud's controller would.
 
 Unlike upstream's, a Node has the capacity of its instance type (not just the claim's requests), and deleting
 an instance leaves the NodeClaim object to its owner.
