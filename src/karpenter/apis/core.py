@@ -4,7 +4,15 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from karpenter.apis.meta import Condition, KubeObject, LabelSelector, Object, Resource, SelectorRequirement
+from karpenter.apis.meta import (
+    Condition,
+    KubeObject,
+    LabelSelector,
+    Object,
+    Resource,
+    SelectorRequirement,
+    required_text,
+)
 
 IntOrString = int | str
 Quantity = Annotated[str, msgspec.Meta(description="Kubernetes quantity")]
@@ -15,7 +23,7 @@ class Taint(Object, frozen=True):
 
     key: str
     value: str = ""
-    effect: str = ""
+    effect: str = required_text()
     time_added: str | None = None
 
     def matches(self, other: "Taint") -> bool:

@@ -5,7 +5,7 @@ from typing import ClassVar
 import msgspec
 
 from karpenter.apis.core import IntOrString, Taint
-from karpenter.apis.meta import Condition, KubeObject, Object, Resource
+from karpenter.apis.meta import Condition, KubeObject, Object, Resource, required_list, required_text
 
 
 class RequirementSpec(Object, frozen=True):
@@ -20,15 +20,15 @@ class RequirementSpec(Object, frozen=True):
 class NodeClassRef(Object, frozen=True):
     """Which node class a NodePool or NodeClaim uses; resolved by group and kind."""
 
-    group: str = ""
-    kind: str = ""
-    name: str = ""
+    group: str = required_text()
+    kind: str = required_text()
+    name: str = required_text()
 
 
 class Budget(Object, frozen=True):
     """How many nodes of a pool may be disrupted at once, when, and for which reasons."""
 
-    nodes: str = "10%"
+    nodes: str = required_text("10%")
     reasons: list[str] | None = None
     schedule: str | None = None
     duration: str | None = None
@@ -37,7 +37,7 @@ class Budget(Object, frozen=True):
 class Disruption(Object, frozen=True):
     """spec.disruption of a NodePool."""
 
-    consolidate_after: str = "0s"
+    consolidate_after: str = required_text("0s")
     consolidation_policy: str = "WhenEmptyOrUnderutilized"
     budgets: list[Budget] = msgspec.field(default_factory=lambda: [Budget()])
 
@@ -52,7 +52,7 @@ class NodeClaimTemplateMeta(Object, frozen=True):
 class NodeClaimTemplateSpec(Object, frozen=True):
     """spec.template.spec of a NodePool."""
 
-    requirements: list[RequirementSpec] = []
+    requirements: list[RequirementSpec] = required_list()
     node_class_ref: NodeClassRef = msgspec.field(default_factory=NodeClassRef)
     taints: list[Taint] = []
     startup_taints: list[Taint] = []
@@ -110,7 +110,7 @@ class ResourceRequests(Object, frozen=True):
 class NodeClaimSpec(Object, frozen=True):
     """spec of a NodeClaim; immutable."""
 
-    requirements: list[RequirementSpec] = []
+    requirements: list[RequirementSpec] = required_list()
     resources: ResourceRequests = msgspec.field(default_factory=ResourceRequests)
     node_class_ref: NodeClassRef = msgspec.field(default_factory=NodeClassRef)
     taints: list[Taint] = []
@@ -144,7 +144,7 @@ class NodeClaim(KubeObject, frozen=True):
 class NodeOverlaySpec(Object, frozen=True):
     """spec of a NodeOverlay."""
 
-    requirements: list[RequirementSpec] = []
+    requirements: list[RequirementSpec] = required_list()
     price_adjustment: str | None = None
     price: str | None = None
     capacity: dict[str, IntOrString] = {}

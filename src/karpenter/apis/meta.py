@@ -1,6 +1,6 @@
 """metav1: what every object carries."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -9,13 +9,31 @@ class Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel"
     """The base of every API struct: immutable, untracked by the collector (API objects are trees)."""
 
 
+def required_text(default: str = "") -> str:
+    """Return the default of a field that the API insists on: it is written down even when it is the default.
+
+    `Object` leaves out what equals its default; it recognises that by value, which a factory hides.
+    """
+    return msgspec.field(default_factory=lambda: default)
+
+
+def required_list() -> list[Any]:
+    """As `required_text`, for a list that may be empty but not absent."""
+    return msgspec.field(default_factory=_empty)
+
+
+def _empty() -> list[Any]:
+    """`list` itself would not do: msgspec knows that factory and leaves its empty lists out."""
+    return []
+
+
 class OwnerReference(Object, frozen=True):
     """metav1.OwnerReference."""
 
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
+    api_version: str = required_text()
+    kind: str = required_text()
+    name: str = required_text()
+    uid: str = required_text()
     controller: bool | None = None
     block_owner_deletion: bool | None = None
 
@@ -42,7 +60,7 @@ class Condition(Object, frozen=True):
     """metav1.Condition; nodes' and pods' conditions decode into it too."""
 
     type: str
-    status: str = ""
+    status: str = required_text()
     reason: str = ""
     message: str = ""
     last_transition_time: str | None = None
@@ -57,7 +75,7 @@ class SelectorRequirement(Object, frozen=True):
     """
 
     key: str
-    operator: str = "In"
+    operator: str = required_text("In")
     values: list[str] | None = None
 
 

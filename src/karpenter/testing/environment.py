@@ -13,14 +13,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from types import ModuleType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from karpenter.apis import labels as known
 from karpenter.apis.core import Event, Node, Pod, PodStatus
 from karpenter.apis.crds import load_crds
-from karpenter.apis.karpenter import NodeClaim, NodePool, RequirementSpec
+from karpenter.apis.karpenter import NodeClaim, NodePool
 from karpenter.apis.meta import KubeObject
 from karpenter.base.clock import Clock, LoopClock
 from karpenter.base.metrics import Metrics
@@ -162,7 +161,7 @@ class Environment:
         if isinstance(obj, Pod):
             obj = replace(obj, status=PodStatus())
         if isinstance(obj, NodePool):
-            obj = cast(K, _with_requirement(replace(obj, status=NodePool().status)))
+            obj = replace(obj, status=NodePool().status)
         return await self.client.create(obj)
 
     async def create_all(self, objects: Iterable[K]) -> list[K]:
@@ -254,16 +253,6 @@ class Environment:
 
         await self.expect(f"there is an event {reason}", holds, within=within)
         return (await self.events(reason))[0]
-
-
-def _with_requirement(pool: NodePool) -> NodePool:
-    """Return `pool` with a requirement that every machine meets: the API wants the field to be there."""
-    template = pool.spec.template
-    if template.spec.requirements:
-        return pool
-    anything = [RequirementSpec(key=known.OS, operator="In", values=["linux"])]
-    template = replace(template, spec=replace(template.spec, requirements=anything))
-    return replace(pool, spec=replace(pool.spec, template=template))
 
 
 _READY = {
