@@ -34,7 +34,7 @@ e2e: $(STAMP) ## Build a real control plane (Go) and run the end-to-end suite on
 	@$(BIN)/pytest -m e2e tests/e2e -v
 
 bench: $(STAMP) ## Print every benchmark's table
-	@for script in benchmarks/*.py; do echo "== $$script"; PYTHONPATH=src $(BIN)/python $$script || exit 1; done
+	@for script in benchmarks/*.py; do echo "== $$script"; PYTHONPATH=src:. $(BIN)/python $$script || exit 1; done
 
 soak: $(STAMP) ## The slow checks at their full counts
 	@KARPENTER_SOAK=1 $(BIN)/pytest -m slow tests -v

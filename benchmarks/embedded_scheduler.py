@@ -1,4 +1,4 @@
-"""How fast the embedded scheduler is: `python benchmarks/embedded_scheduler.py [--quick]` prints a table.
+"""How fast the embedded scheduler is: `python benchmarks/embedded_scheduler.py [--smoke]` prints a table.
 
 Decisions alone (filters, scores, placing in the model), per kind of pod; then the whole cluster: 50
 Deployments created, found unschedulable, bound when nodes come, started by the kubelets. CPU seconds.
@@ -145,7 +145,7 @@ async def whole_cluster(deployments: int, replicas: int, nodes: int) -> list[tup
 
 def main() -> None:
     """Print both tables."""
-    scale = 10 if "--quick" in sys.argv else 1
+    scale = 10 if "--smoke" in sys.argv else 1
     pods, nodes, console = 5000 // scale, 200 // scale, Console()
     table = Table("pods", "classes", "nodes", "CPU s", "µs/pod", "placed", title="Decisions alone")
     for kind, classes in (

@@ -1,15 +1,14 @@
 """Time for an informer to take a list and then watch events of realistic pods, indexes and handler included.
 
-python benchmarks/informer.py [PODS]
+python benchmarks/informer.py [--pods 10000] [--smoke]
 """
 
 import asyncio
-import sys
 import time
 from collections.abc import AsyncGenerator, Mapping
 
 import msgspec
-from benchmarks.list_decode import pages, realistic_pod
+from benchmarks.list_decode import pages, pods_asked_for, realistic_pod
 
 from karpenter.apis.core import Pod
 from karpenter.base.background import background
@@ -91,4 +90,4 @@ async def run(count: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(run(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000))
+    asyncio.run(run(pods_asked_for(10_000)))

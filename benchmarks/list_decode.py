@@ -1,12 +1,12 @@
 """Time and memory of decoding a list of realistic pods (7.5 kB each, with managed fields, which are dropped).
 
-python benchmarks/list_decode.py [PODS]
+python benchmarks/list_decode.py [--pods 10000] [--smoke]
 """
 
+import argparse
 import gc
 import os
 import resource
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -105,8 +105,17 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * resource.getpagesize()
 
 
+def pods_asked_for(default: int) -> int:
+    """Return what the command line says: `--pods N`, or few with `--smoke`."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--pods", type=int, default=default)
+    parser.add_argument("--smoke", action="store_true", help="500 pods")
+    arguments = parser.parse_args()
+    return 500 if arguments.smoke else int(arguments.pods)
+
+
 def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+    count = pods_asked_for(10_000)
     bodies = pages(count)
     size = sum(map(len, bodies))
     print(f"{count} pods, {size / 1e6:.1f} MB, {size / count / 1e3:.2f} kB each, {os.cpu_count()} CPUs")

@@ -21,7 +21,8 @@ from karpenter.apis.conditions import is_true
 from karpenter.apis.core import Node, Pod
 from karpenter.apis.karpenter import NodeClaim
 from karpenter.base.clock import SystemClock
-from karpenter.cli.up.manifests import Manifest, apply_manifests
+from karpenter.cli.manifests import Document
+from karpenter.cli.up.applying import apply_manifests
 from karpenter.kube.client import Client
 from karpenter.kube.config import ConfigError, load_config
 from karpenter.kube.http import HttpTransport
@@ -46,7 +47,7 @@ spec:
 """
 
 
-def deployments(count: int, pods: int) -> list[Manifest]:
+def deployments(count: int, pods: int) -> list[Document]:
     """Return `count` Deployments of differing sizes with `pods` replicas in all."""
     result = []
     for number in range(count):
@@ -57,18 +58,14 @@ def deployments(count: int, pods: int) -> list[Manifest]:
             "image": "pause",
             "resources": {"requests": {"cpu": cpu, "memory": memory}},
         }
-        result.append(
-            {
-                "apiVersion": "apps/v1",
-                "kind": "Deployment",
-                "metadata": {"name": name, "namespace": "default"},
-                "spec": {
-                    "replicas": pods // count + (number < pods % count),
-                    "selector": {"matchLabels": {"app": name}},
-                    "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}},
-                },
-            }
-        )
+        spec = {
+            "replicas": pods // count + (number < pods % count),
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}},
+        }
+        metadata = {"name": name, "namespace": "default"}
+        deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+        result.append(Document("deployments", deployment))
     return result
 
 

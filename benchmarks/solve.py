@@ -1,20 +1,17 @@
 """How fast the solver is, and how dear its plans are.
 
-    python benchmarks/solve.py [--catalogue FILE] [--pods 5000] [--reference PROGRAM]
+    python benchmarks/solve.py [--catalogue made-up] [--pods 5000] [--smoke] [--reference PROGRAM]
 
 Prints one row per workload: seconds to compile the catalogue, seconds to solve, nodes, $/h, the bound and the
-gap, refused pods, violations found by the checker. `--catalogue` is a JSON list of EC2 types, maybe gzipped;
-without it a catalogue of the same shape is made up. `--reference` is a program that reads a scenario file as
-its last argument and prints JSON with `newNodesCostPerHour`, `newNodeCountPerRun` and `timing`; its figures
-are shown beside ours.
+gap, refused pods, violations found by the checker. The catalogue is EC2's as shipped, or a made-up one of the
+same shape. `--reference` is a program that reads a scenario file as its last argument and prints JSON with
+`newNodesCostPerHour`, `newNodeCountPerRun` and `timing`; its figures are shown beside ours.
 """
 
 import argparse
-import gzip
 import json
 import subprocess
 import tempfile
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -26,6 +23,7 @@ from karpenter.base.quantity import format_resources
 from karpenter.base.randomness import Random, seeded
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.problem import Problem
+from karpenter.providers.kwok.catalogue import ec2_instance_types
 from karpenter.scheduling import solve
 from karpenter.scheduling.catalogue import Catalogue
 from karpenter.scheduling.check import violations
@@ -36,34 +34,18 @@ CPUS = (100, 250, 500, 1000, 1500, 2000, 4000)
 MEMORIES = (100, 256, 512, 1024, 2048, 4096, 8192)
 
 
-def ec2_types(path: Path, spot: bool) -> list[InstanceType]:
-    """Read the EC2 types of us-east-1: general, compute and memory families, no metal, nothing burstable."""
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt") as file:
-        listed = json.load(file)["instanceTypes"]
-    found = []
-    for entry in listed:
-        region = entry["regions"].get("us-east-1")
-        price = region and region["onDemandUSDPerHour"]
-        if not price or entry["bareMetal"] or entry["burstable"] or entry["name"][0] not in "cmr":
-            continue
-        extra = (
-            {"nvidia.com/gpu": str(sum(g.get("count", 0) for g in entry["gpus"]))} if entry["gpus"] else {}
+def ec2_types(spot: bool) -> list[InstanceType]:
+    """Return EC2's types of us-east-1: general, compute and memory families, no metal."""
+    return [
+        msgspec.structs.replace(
+            kind,
+            offerings=tuple(
+                o for o in kind.offerings if spot or o.capacity_type == labels.CAPACITY_ON_DEMAND
+            ),
         )
-        found.append(
-            a_type(
-                entry["name"],
-                entry["vcpu"],
-                entry["memoryMiB"],
-                price,
-                region["zones"],
-                entry["arch"][0].replace("x86_64", "amd64"),
-                region["spotSavingsPercent"] if spot else 0,
-                extra,
-                entry["eniMaxPods"] or 110,
-            )
-        )
-    return found
+        for kind in ec2_instance_types()
+        if kind.name[0] in "cmr" and ".metal" not in kind.name
+    ]
 
 
 def made_up_types(spot: bool) -> list[InstanceType]:
@@ -246,19 +228,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--catalogue", type=Path)
+    parser.add_argument("--catalogue", choices=("ec2", "made-up"), default="ec2")
     parser.add_argument("--pods", type=int, default=5000)
+    parser.add_argument("--smoke", action="store_true", help="200 pods")
     parser.add_argument("--reference")
     parser.add_argument("--only", default="", help="run workloads whose name contains this")
     arguments = parser.parse_args()
     print(f"{'workload':26s} pods  types  compile    solve  nodes        $/h      bound      gap unsch  bad")
     for spot in (False, True):
-        types = ec2_types(arguments.catalogue, spot) if arguments.catalogue else made_up_types(spot)
+        types = ec2_types(spot) if arguments.catalogue == "ec2" else made_up_types(spot)
         start = perf_counter()
         Catalogue(tuple(types))
         seconds = perf_counter() - start
         kind = "spot+od" if spot else "od"
-        n = arguments.pods
+        n = 200 if arguments.smoke else arguments.pods
         workloads = {
             f"50 deployments {kind}": deployments(seeded(1), 50, n),
             f"100 constrained {kind}": deployments(seeded(2), 100, n, constrained=True),

@@ -1,16 +1,16 @@
 """How fast the embedded API server is: writes, lists, watches, and what persistence costs.
 
-Run: python benchmarks/store.py [pods]
+python benchmarks/store.py [--pods 5000] [--smoke]
 """
 
 import asyncio
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+from benchmarks.list_decode import pods_asked_for
 
 from karpenter.base.clock import SystemClock
 from karpenter.base.randomness import seeded
@@ -90,7 +90,7 @@ async def fan_out(server: ApiServer, count: int) -> None:
 
 def main() -> None:
     """Print the table."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 5_000
+    count = pods_asked_for(5_000)
     bodies = [a_pod(index) for index in range(count)]
     server = a_server()
     writes(server, bodies, "(memory)")
