@@ -55,7 +55,15 @@ class CommandQueue:
 
     async def start(self, command: Command, consolidation_type: str) -> None:
         """Carry `command` out; nodes whose claim somebody changed meanwhile are left for the next pass."""
-        log.info("disrupting node(s)", command=str(command))
+        log.info(
+            "disrupting node(s)",
+            command=str(command),
+            reason=command.reason.lower(),
+            decision=command.decision,
+            nodes=[candidate.node.name for candidate in command.candidates],
+            replacements=len(command.replacements),
+            savings=round(command.savings, 4),
+        )
         ids = [candidate.node.provider_id for candidate in command.candidates]
         self._underway.update(ids)
         self._context.cluster.mark_for_deletion(ids)

@@ -3,6 +3,7 @@
 import msgspec
 import structlog
 
+from karpenter.apis import labels
 from karpenter.apis.conditions import is_true, is_unknown
 from karpenter.apis.karpenter import NodeClaim
 from karpenter.cloudprovider import CreateError, InsufficientCapacity, NodeClassNotReady
@@ -70,7 +71,15 @@ class Launch:
                 raise StepError(self._failed(claim, "LaunchFailed", str(error)), error) from error
             self._launched[claim.metadata.uid] = instance
             self._uids[claim.name] = claim.metadata.uid
-            log.info(LAUNCHED, NodeClaim=claim.name, provider_id=instance.status.provider_id)
+            bought = instance.metadata.labels
+            log.info(
+                LAUNCHED,
+                NodeClaim=claim.name,
+                provider_id=instance.status.provider_id,
+                instance_type=bought.get(labels.INSTANCE_TYPE, ""),
+                zone=bought.get(labels.ZONE, ""),
+                capacity_type=bought.get(labels.CAPACITY_TYPE, ""),
+            )
         now = self._context.clock.now()
         return Step(conditions.with_condition(with_details(claim, instance), "Launched", "True", now=now))
 
