@@ -67,6 +67,7 @@ class Metrics:
         return generate_latest(self.registry)
 
     def _get(self, name: str, make: Callable[[], M]) -> M:
+        name = name.removesuffix("_total")  # a counter has one name, said in two ways
         metric = self._metrics.get(name)
         if metric is None:
             metric = self._metrics[name] = make()

@@ -110,6 +110,8 @@ def _why_not(
         return "nominated", "Node is nominated for a pending pod"
     if _protected(node):
         return "doNotDisrupt", f'Disruption is blocked through the "{labels.DO_NOT_DISRUPT}" annotation'
+    if not node.nodepool:
+        return "noNodePool", f"Node doesn't have required label (label={labels.NODEPOOL})"
     if node.nodepool not in pools:
         return "noNodePool", f"NodePool not found (NodePool={node.nodepool})"
     return _pod_blocks(node.pods, limits, now)

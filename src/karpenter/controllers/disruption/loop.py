@@ -4,17 +4,27 @@ Between decision and action lie fifteen seconds, so that a pod that was about to
 holds then is dropped.
 """
 
+import structlog
+from msgspec.structs import replace
+
 from karpenter.apis import labels
+from karpenter.apis.karpenter import NodePool
+from karpenter.cloudprovider import CloudProviderError
 from karpenter.controllers.context import Context
 from karpenter.controllers.disruption.queue import CommandQueue
-from karpenter.disruption.budgets import Reason, budget_problems, pool_budget
+from karpenter.controllers.metrics.series import Series
+from karpenter.disruption.budgets import PoolBudget, Reason, budget_problems, pool_budget
 from karpenter.disruption.candidates import Blocked, Candidate, find_candidates
 from karpenter.disruption.command import Command
-from karpenter.disruption.emptiness import empty_nodes, why_kept
+from karpenter.disruption.emptiness import Kept, empty_nodes, why_kept
+from karpenter.model.instancetype import InstanceType
 from karpenter.model.snapshot import NodeView, Snapshot
 from karpenter.runtime import Result, Singleton
 
+log = structlog.get_logger()
+
 _POLL_SECONDS = 10.0
+_UNCONSOLIDATABLE_SECONDS = 900.0
 _UNSYNCED_SECONDS = 1.0
 VALIDATION_SECONDS = 15.0
 
@@ -42,11 +52,12 @@ class DisruptionLoop:
             "Nodes dropped on second look.",
             ["consolidation_type"],
         )
-        self._allowed = metrics.gauge(
-            "karpenter_nodepools_allowed_disruptions", "What budgets allow.", ["nodepool", "reason"]
+        names = ["nodepool", "reason"]
+        self._allowed = Series(
+            metrics, "karpenter_nodepools_allowed_disruptions", "What budgets allow.", names
         )
-        self._consuming = metrics.gauge(
-            "karpenter_nodepools_nodes_consuming_budgets", "Nodes going or not ready.", ["nodepool", "reason"]
+        self._consuming = Series(
+            metrics, "karpenter_nodepools_nodes_consuming_budgets", "Nodes going or not ready.", names
         )
         self.controller = Singleton(
             "disruption", self._pass, clock=context.clock, rng=context.rng, metrics=metrics
@@ -62,7 +73,9 @@ class DisruptionLoop:
         self._tell_blocked(snapshot, blocked)
         eligible = [candidate for candidate in candidates if why_kept(candidate) is None]
         self._eligible.labels("empty").set(len(eligible))
-        command, _ = empty_nodes(candidates, self._remaining(snapshot))
+        budgets = self._budgets(snapshot)
+        command, kept = empty_nodes(candidates, _remaining(budgets))
+        self._tell_kept(snapshot, kept, budgets)
         if command is not None:
             command = await self._validated(command)
         self._seconds.labels("empty", "empty").observe(self._context.clock.monotonic() - started)
@@ -78,35 +91,46 @@ class DisruptionLoop:
         chosen = {candidate.node.provider_id for candidate in command.candidates}
         candidates, _ = await self._candidates(snapshot)
         still = [candidate for candidate in candidates if candidate.node.provider_id in chosen]
-        again, _ = empty_nodes(still, self._remaining(snapshot))
+        again, _ = empty_nodes(still, _remaining(self._budgets(snapshot)))
         lost = len(chosen) - (len(again.candidates) if again else 0)
         if lost:
             self._failed.labels("empty").inc(lost)
         return again
 
     async def _candidates(self, snapshot: Snapshot) -> tuple[list[Candidate], list[Blocked]]:
+        """Return the nodes that may go and those that may not, prices filled in."""
+        pools = []
         prices: dict[str, float] = {}
         for pool in snapshot.nodepools:
-            known = {
-                (kind.name, offering.zone, offering.capacity_type): offering.price
-                for kind in await self._context.provider.instance_types(pool)
-                for offering in kind.offerings
-            }
+            kinds = await self._catalogue(pool)
+            if not kinds:
+                continue  # its nodes are left alone until the cloud knows types for it again
+            pools.append(pool)
             for node in snapshot.nodes:
                 if node.nodepool == pool.name:
-                    prices[node.name] = known.get(_place(node), 0.0)
-        return find_candidates(snapshot, queued=self._queue.underway, prices=prices)
+                    prices[node.name] = _price(kinds.get(node.labels.get(labels.INSTANCE_TYPE, "")), node)
+        known = replace(snapshot, nodepools=tuple(pools))
+        return find_candidates(known, queued=self._queue.underway, prices=prices)
 
-    def _remaining(self, snapshot: Snapshot) -> dict[str, int]:
-        """Return what each pool's budget still allows for `Empty`, and publish all of them."""
-        remaining = {}
+    async def _catalogue(self, pool: NodePool) -> dict[str, InstanceType]:
+        try:
+            return {kind.name: kind for kind in await self._context.provider.instance_types(pool)}
+        except CloudProviderError as error:
+            log.error("failed listing instance types", NodePool=pool.name, error=str(error))
+            return {}
+
+    def _budgets(self, snapshot: Snapshot) -> dict[str, PoolBudget]:
+        """Return what each pool's budgets come to for `Empty`, and export all of them."""
+        found: dict[str, PoolBudget] = {}
+        allowed: dict[tuple[str, ...], float] = {}
+        consuming: dict[tuple[str, ...], float] = {}
         for pool in snapshot.nodepools:
             for reason in _REASONS:
                 budget = pool_budget(pool, snapshot.nodes, reason, snapshot.taken_at)
-                self._allowed.labels(pool.name, reason).set(budget.allowed)
-                self._consuming.labels(pool.name, reason).set(budget.disrupting)
+                allowed[(pool.name, reason)] = budget.allowed
+                consuming[(pool.name, reason)] = budget.disrupting
                 if reason == "Empty":
-                    remaining[pool.name] = budget.remaining
+                    found[pool.name] = budget
             for problem in budget_problems(pool, snapshot.taken_at):
                 self._context.recorder.publish(
                     pool,
@@ -116,25 +140,49 @@ class DisruptionLoop:
                     dedupe=(pool.metadata.uid, problem),
                     dedupe_seconds=60.0,
                 )
-        return remaining
+        self._allowed.replace(allowed)
+        self._consuming.replace(consuming)
+        return found
 
     def _tell_blocked(self, snapshot: Snapshot, blocked: list[Blocked]) -> None:
         nodes = {node.name: node for node in snapshot.nodes}
         for entry in blocked:
-            view = nodes[entry.node]
-            if entry.blocker in ("queued", "noNode", "notInitialized", "deleting"):
-                continue
-            for obj in (view.node, view.claim):
-                if obj is not None:
-                    self._context.recorder.publish(
-                        obj, "Normal", "DisruptionBlocked", entry.message, dedupe=(obj.metadata.uid,)
-                    )
+            if entry.blocker != "queued":
+                self._tell_node(nodes[entry.node], "DisruptionBlocked", entry.message, 120.0)
+
+    def _tell_kept(self, snapshot: Snapshot, kept: list[Kept], budgets: dict[str, PoolBudget]) -> None:
+        """Say which pools' budgets or policies keep nodes that would otherwise go."""
+        nodes = {node.name: node for node in snapshot.nodes}
+        pools = {pool.name: pool for pool in snapshot.nodepools}
+        for entry in kept:
+            node = nodes[entry.node]
+            if entry.reason == "never":
+                self._tell_node(node, "Unconsolidatable", entry.message, _UNCONSOLIDATABLE_SECONDS)
+            elif entry.reason == "budget" and budgets[node.nodepool].allowed == 0:
+                pool = pools[node.nodepool]
+                self._context.recorder.publish(
+                    pool,
+                    "Normal",
+                    "DisruptionBlocked",
+                    "No allowed disruptions for disruption reason Empty due to blocking budget",
+                    dedupe=(pool.metadata.uid, "Empty"),
+                    dedupe_seconds=60.0,
+                )
+
+    def _tell_node(self, view: NodeView, reason: str, message: str, seconds: float) -> None:
+        for obj in (view.node, view.claim):
+            if obj is not None:
+                self._context.recorder.publish(
+                    obj, "Normal", reason, message, dedupe=(obj.metadata.uid, message), dedupe_seconds=seconds
+                )
 
 
-def _place(node: NodeView) -> tuple[str, str, str]:
-    own = node.labels
-    return (
-        own.get(labels.INSTANCE_TYPE, ""),
-        own.get(labels.ZONE, ""),
-        own.get(labels.CAPACITY_TYPE, ""),
-    )
+def _remaining(budgets: dict[str, PoolBudget]) -> dict[str, int]:
+    return {pool: budget.remaining for pool, budget in budgets.items()}
+
+
+def _price(kind: InstanceType | None, node: NodeView) -> float:
+    """Return what a node costs, USD per hour; 0 when its type or offering is not known."""
+    place = (node.labels.get(labels.ZONE, ""), node.labels.get(labels.CAPACITY_TYPE, ""))
+    offerings = kind.offerings if kind else ()
+    return next((o.price for o in offerings if (o.zone, o.capacity_type) == place), 0.0)

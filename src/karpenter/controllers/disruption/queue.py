@@ -12,8 +12,9 @@ import structlog
 from karpenter.apis import conditions, labels
 from karpenter.apis.core import Node, Taint
 from karpenter.apis.karpenter import NodeClaim
-from karpenter.controllers.conditions import with_condition, without_condition
+from karpenter.controllers.conditions import document, with_condition, without_condition
 from karpenter.controllers.context import Context
+from karpenter.controllers.nodeclaim.ending import count_disrupted
 from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
 from karpenter.kube.errors import Conflict, NotFound
@@ -41,11 +42,6 @@ class CommandQueue:
             "karpenter_voluntary_disruption_decisions_by_nodepool_total",
             "Disruptions started, by NodePool.",
             ["nodepool", "decision", "reason", "consolidation_type"],
-        )
-        self._claims = metrics.counter(
-            "karpenter_nodeclaims_disrupted_total",
-            "NodeClaims deleted on our own initiative.",
-            ["reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode"],
         )
 
     @property
@@ -103,10 +99,11 @@ class CommandQueue:
     async def _taint(self, node: Node) -> None:
         if any(taint.matches(_DISRUPTED) for taint in node.spec.taints):
             return
-        document = {"spec": {"taints": [*node.spec.taints, _DISRUPTED]}}
-        await self._context.client.patch(
-            Node, node.name, merge(document, resource_version=node.metadata.resource_version)
+        patch = merge(
+            {"spec": {"taints": [*node.spec.taints, _DISRUPTED]}},
+            resource_version=node.metadata.resource_version,
         )
+        await self._context.client.patch(Node, node.name, patch)
 
     async def _explain(self, claim: NodeClaim, reason: str) -> None:
         now = self._context.clock.now()
@@ -115,7 +112,7 @@ class CommandQueue:
 
     async def _write(self, claim: NodeClaim, changed: NodeClaim) -> None:
         patch = merge(
-            {"status": {"conditions": changed.status.conditions}},
+            {"status": {"conditions": document(changed.status.conditions)}},
             resource_version=claim.metadata.resource_version,
         )
         await self._context.client.patch(NodeClaim, claim.name, patch, subresource="status")
@@ -127,29 +124,37 @@ class CommandQueue:
         publish = self._context.recorder.publish
         publish(node, "Normal", "DisruptionTerminating", f"Disrupting Node: {reason}")
         publish(claim, "Normal", "DisruptionTerminating", f"Disrupting NodeClaim: {reason}")
-        grace = claim.spec.termination_grace_period
         policy = candidate.pool.spec.disruption.consolidation_policy
-        self._claims.labels(
+        snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in policy).lstrip("_")
+        count_disrupted(
+            self._context,
+            claim,
             reason.lower(),
-            candidate.pool.name,
-            claim.metadata.labels.get(labels.CAPACITY_TYPE, ""),
-            "".join(f"_{c.lower()}" if c.isupper() else c for c in policy).lstrip("_"),
-            "graceful" if grace is None else "eventual",
-        ).inc()
+            consolidation_policy=snake,
+            pods=len(candidate.reschedulable),
+        )
 
     async def clean_up(self, nodes: Iterable[NodeView]) -> None:
-        """Take our taint and reason off nodes that are not being disrupted: somebody died on the way."""
+        """Take our taint and reason off nodes that are not being disrupted: somebody died on the way.
+
+        Raises:
+            Conflict: when somebody else wrote at the same time; come again.
+        """
         for view in nodes:
             if view.marked_for_deletion or view.provider_id in self._underway:
                 continue
             if view.node is None or view.claim is None or view.node.deleting:
                 continue
-            taints = view.node.spec.taints
-            kept = [taint for taint in taints if not taint.matches(_DISRUPTED)]
-            if len(kept) != len(taints):
-                patch = merge(
-                    {"spec": {"taints": kept}}, resource_version=view.node.metadata.resource_version
-                )
-                await self._context.client.patch(Node, view.node.name, patch)
-            if conditions.get(view.claim.status.conditions, "DisruptionReason") is not None:
-                await self._write(view.claim, without_condition(view.claim, "DisruptionReason"))
+            try:
+                await self._untaint(view.node)
+                if conditions.get(view.claim.status.conditions, "DisruptionReason") is not None:
+                    await self._write(view.claim, without_condition(view.claim, "DisruptionReason"))
+            except NotFound:
+                continue  # gone by itself
+
+    async def _untaint(self, node: Node) -> None:
+        kept = [taint for taint in node.spec.taints if not taint.matches(_DISRUPTED)]
+        if len(kept) == len(node.spec.taints):
+            return
+        patch = merge({"spec": {"taints": kept}}, resource_version=node.metadata.resource_version)
+        await self._context.client.patch(Node, node.name, patch)

@@ -9,23 +9,25 @@ from collections.abc import Iterable
 import structlog
 
 from karpenter.apis import conditions, labels
-from karpenter.apis.conditions import NODECLAIM
 from karpenter.apis.core import Node, Pod, Taint
 from karpenter.apis.karpenter import NodeClaim
 from karpenter.apis.meta import Condition, ConditionStatus
 from karpenter.apis.workloads import VolumeAttachment
-from karpenter.base.timestamps import format_time, parse_time
+from karpenter.base.timestamps import parse_time
 from karpenter.cloudprovider import NodeClaimNotFound
+from karpenter.controllers.conditions import document as conditions_document
+from karpenter.controllers.conditions import with_condition
 from karpenter.controllers.context import Context
 from karpenter.controllers.node.blockers import why_not_evicted
 from karpenter.controllers.node.drain import plan_drain
 from karpenter.controllers.node.eviction import EvictionQueue
+from karpenter.kube.client import resource_of
 from karpenter.kube.errors import NotFound
 from karpenter.kube.informer import Change
 from karpenter.kube.patch import merge, strategic
 from karpenter.model import pods as podlib
 from karpenter.model.pdbs import PdbLimits
-from karpenter.runtime import Backoff, Controller, Result
+from karpenter.runtime import Backoff, Controller, Requeue, Result
 
 log = structlog.get_logger()
 
@@ -36,6 +38,9 @@ _DISRUPTED = Taint(key=labels.DISRUPTED_TAINT, effect="NoSchedule")
 _SHOWN = 5
 
 _WAIT = Result(requeue_after=_POLL_SECONDS)
+
+_Outcome = tuple[NodeClaim | None, Result | None]
+"""What a step leaves: the claim as it then is, and when to come again (None: the next step may begin)."""
 
 
 class Termination:
@@ -78,7 +83,15 @@ class Termination:
         node = self._nodes.get(name)
         if node is None or not node.deleting or labels.TERMINATION_FINALIZER not in node.metadata.finalizers:
             return Result()
-        claim = self._context.cluster.claim_for(node.spec.provider_id)
+        claim = self._claim_of(node)
+        if claim is None and not self._is_managed(node):
+            return Result()
+        try:
+            return await self._finalize(node, claim)
+        except NotFound as error:
+            raise Requeue from error  # node or claim went meanwhile; the cache will tell which
+
+    async def _finalize(self, node: Node, claim: NodeClaim | None) -> Result:
         if claim is not None and not claim.deleting:
             await self._delete_claim(claim)
         if await self._already_gone(node):
@@ -86,11 +99,20 @@ class Termination:
         deadline = self._deadline(node, claim)
         node = await self._cordon(node)
         for step in (self._await_drain, self._await_volumes, self._await_instance):
-            result = await step(node, claim, deadline)
+            claim, result = await step(node, claim, deadline)
             if result is not None:
                 return result
-            claim = self._context.cluster.claim_for(node.spec.provider_id)
         return await self._finish(node)
+
+    def _claim_of(self, node: Node) -> NodeClaim | None:
+        """Return the node's claim; None when there is none, or several, and so none to go by."""
+        claims = self._context.cluster.claims_for(node.spec.provider_id)
+        return claims[0] if len(claims) == 1 else None
+
+    def _is_managed(self, node: Node) -> bool:
+        """Tell whether the node is of a node class of our cloud, rather than another operator's."""
+        kinds = [resource_of(kind) for kind in self._context.provider.node_classes]
+        return any(labels.nodeclass_label(r.group, r.kind) in node.metadata.labels for r in kinds)
 
     async def _delete_claim(self, claim: NodeClaim) -> None:
         try:
@@ -135,9 +157,7 @@ class Termination:
         patch = merge(document, resource_version=node.metadata.resource_version)
         return await self._context.client.patch(Node, node.name, patch)
 
-    async def _await_drain(
-        self, node: Node, claim: NodeClaim | None, deadline: float | None
-    ) -> Result | None:
+    async def _await_drain(self, node: Node, claim: NodeClaim | None, deadline: float | None) -> _Outcome:
         now = self._context.clock.now()
         if claim is not None and conditions.get(claim.status.conditions, "Drained") is None:
             claim = await self._set(claim, "Drained", "Unknown", "Draining")
@@ -146,18 +166,18 @@ class Termination:
             self._evictions.add(pod, deadline)
         if drain.waiting:
             self._tell_waiting(node, drain.waiting, now)
-            return _WAIT
+            return claim, _WAIT
         if claim is None:
-            return None
+            return None, None
         drained = conditions.get(claim.status.conditions, "Drained")
         if drained is not None and drained.status == "True":
-            return None
+            return claim, None
         since = _since(drained)
         if since is not None and now - since < _MIN_DRAIN_SECONDS:
-            return _WAIT
-        await self._set(claim, "Drained", "True")
+            return claim, _WAIT
+        claim = await self._set(claim, "Drained", "True")
         self._drained.labels(node.metadata.labels.get(labels.NODEPOOL, "")).inc()
-        return None
+        return claim, None
 
     def _tell_waiting(self, node: Node, waiting: tuple[Pod, ...], now: float) -> None:
         """Say that the drain waits, and for what: the first pod that something holds, with the arithmetic."""
@@ -172,18 +192,12 @@ class Termination:
             dedupe=(node.name,),
         )
 
-    async def _await_volumes(
-        self, node: Node, claim: NodeClaim | None, deadline: float | None
-    ) -> Result | None:
+    async def _await_volumes(self, node: Node, claim: NodeClaim | None, deadline: float | None) -> _Outcome:
         pending = self._pending_volumes(node)
         if not pending:
-            if claim is not None:
-                await self._set(claim, "VolumesDetached", "True")
-            return None
+            return await self._volumes(claim, "True"), None
         if deadline is not None and self._context.clock.now() > deadline:
-            if claim is not None:
-                await self._set(claim, "VolumesDetached", "False", "TerminationGracePeriodElapsed")
-            return None
+            return await self._volumes(claim, "False", "TerminationGracePeriodElapsed"), None
         shown = ", ".join(pending[:_SHOWN])
         more = f" and {len(pending) - _SHOWN} other(s)" if len(pending) > _SHOWN else ""
         self._context.recorder.publish(
@@ -193,9 +207,12 @@ class Termination:
             f"Awaiting deletion of bound volumeattachments ({shown}{more})",
             dedupe=(node.name,),
         )
-        if claim is not None:
-            await self._set(claim, "VolumesDetached", "Unknown", "AwaitingVolumeDetachment")
-        return _WAIT
+        return await self._volumes(claim, "Unknown", "AwaitingVolumeDetachment"), _WAIT
+
+    async def _volumes(
+        self, claim: NodeClaim | None, status: ConditionStatus, reason: str = ""
+    ) -> NodeClaim | None:
+        return None if claim is None else await self._set(claim, "VolumesDetached", status, reason)
 
     def _pending_volumes(self, node: Node) -> list[str]:
         """Return the attachments to wait for: not those of pods that the drain leaves alone."""
@@ -218,35 +235,27 @@ class Termination:
             if (volume := attachment.spec.source.persistent_volume_name) and volume not in kept
         ]
 
-    async def _await_instance(
-        self, node: Node, claim: NodeClaim | None, deadline: float | None
-    ) -> Result | None:
+    async def _await_instance(self, node: Node, claim: NodeClaim | None, deadline: float | None) -> _Outcome:
         if claim is None:
-            return None
+            return None, None
         gone = False
         try:
             await self._context.provider.delete(claim)
         except NodeClaimNotFound:
             gone = True
-        await self._set(claim, "InstanceTerminating", "True")
-        return None if gone else Result(requeue_after=_INSTANCE_POLL_SECONDS)
+        claim = await self._set(claim, "InstanceTerminating", "True")
+        return claim, None if gone else Result(requeue_after=_INSTANCE_POLL_SECONDS)
 
     async def _set(self, claim: NodeClaim, kind: str, status: ConditionStatus, reason: str = "") -> NodeClaim:
-        """Set one condition of the claim, if it is not so already."""
+        """Set one condition of the claim, if it is not so already, and return the claim as it then is."""
         known = conditions.get(claim.status.conditions, kind)
         if known is not None and (known.status, known.reason) == (status, reason or kind):
             return claim
-        now = self._context.clock.now()
-        changed = NODECLAIM.set(
-            claim.status.conditions,
-            kind,
-            status,
-            reason,
-            generation=claim.metadata.generation,
-            now=now,
-            created=parse_time(claim.metadata.creation_timestamp or format_time(now)),
+        changed = with_condition(claim, kind, status, reason or kind, now=self._context.clock.now())
+        patch = merge(
+            {"status": {"conditions": conditions_document(changed.status.conditions)}},
+            resource_version=claim.metadata.resource_version,
         )
-        patch = merge({"status": {"conditions": changed}}, resource_version=claim.metadata.resource_version)
         return await self._context.client.patch(NodeClaim, claim.name, patch, subresource="status")
 
     async def _finish(self, node: Node) -> Result:
