@@ -50,15 +50,15 @@ class EvictionQueue:
     def add(self, pod: Pod, deadline: float | None) -> None:
         """Ask for the end of `pod`; of two deadlines the earlier counts."""
         known = self._wanted.get(pod.key)
-        if known is not None and known[0] == pod.metadata.uid:
-            both = [d for d in (known[1], deadline) if d is not None]
-            self._wanted[pod.key] = (known[0], min(both, default=None))
-            return
+        asked = known is not None and known[0] == pod.metadata.uid
+        if known is not None and asked:
+            deadline = min((d for d in (known[1], deadline) if d is not None), default=None)
         self._wanted[pod.key] = (pod.metadata.uid, deadline)
-        self.controller.enqueue(pod.key)
+        if not asked or needs_force_delete(pod, self._context.clock.now(), deadline):
+            self.controller.enqueue(pod.key)  # past any back-off: what is forced needs all of its grace
 
     async def _reconcile(self, key: str) -> Result:
-        namespace, _, name = key.rpartition("/")
+        namespace, _, name = key.partition("/")
         uid, deadline = self._wanted.get(key, ("", None))
         pod = self._pods.get(name, namespace)
         if pod is None or pod.metadata.uid != uid:
@@ -91,6 +91,7 @@ class EvictionQueue:
 
     async def _delete(self, pod: Pod, now: float, deadline: float) -> None:
         grace = grace_seconds(now, deadline)
+        first = podlib.is_active(pod)  # else it was asked to go before, and only its grace is cut now
         self._context.recorder.publish(
             pod,
             "Normal",
@@ -111,7 +112,8 @@ class EvictionQueue:
             )
         except (NotFound, Conflict):
             return
-        self._drained.labels(self._reason(pod)).inc()
+        if first:
+            self._drained.labels(self._reason(pod)).inc()
 
     def _gone(self, pod: Pod, event: str, message: str) -> None:
         reason = self._reason(pod)
