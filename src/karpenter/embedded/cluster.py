@@ -67,9 +67,11 @@ class EmbeddedCluster:
         self.logs = PodLogs(clock)
         self._seed = str(rng.getrandbits(64))
         self._state_file = StateFile(state_file) if state_file is not None else None
+        self.restored = 0
+        """How many objects the state file held."""
         store = Store(clock, seeded(self._seed), crds=crds)
         if self._state_file is not None:
-            self._state_file.load(store, KindRegistry())
+            self.restored = self._state_file.load(store, KindRegistry())
             store.journal = self._state_file.record
             # A resumed cluster must not draw the uids and names again that it has given out already.
             self._seed = f"{self._seed}/{store.revision}"
