@@ -35,7 +35,6 @@ def test_two_failures_of_four_make_a_pool_unhealthy() -> None:
     assert health.verdict("u") is None
     health.record("u", False)
     assert health.verdict("u") is True
-    assert health.would_be("u", False) is False
     health.record("u", False)
     assert health.verdict("u") is False
     for _ in range(3):

@@ -28,6 +28,7 @@ from karpenter.state.podtimes import PodLedger
 from karpenter.state.poolhealth import PoolHealth
 from karpenter.state.reservations import Reservations
 from karpenter.state.rows import PlannedSize, view_of
+from karpenter.state.unconfirmed import Unconfirmed
 
 T = TypeVar("T")
 
@@ -65,8 +66,7 @@ class Cluster:
         self._waiting: dict[str, Pod] = {}
         self._pending: tuple[Pod, ...] | None = ()
         self._requests: dict[str, tuple[Pod, Resources]] = {}
-        self._created: dict[str, NodeClaim] = {}
-        self._created_at: dict[str, float] = {}
+        self._unconfirmed = Unconfirmed()
         self._reservations = Reservations()
         self._marked: set[str] = set()
         self._nominated: dict[str, float] = {}
@@ -149,9 +149,8 @@ class Cluster:
     def claims_of_pool(self, pool: str) -> list[NodeClaim]:
         """Return the pool's claims, those just created included, by name."""
         found = {c.name: c for c in self._claims.by_index("pool", pool)}
-        for name, claim in self._created.items():
-            if claim.metadata.labels.get(known.NODEPOOL) == pool:
-                found.setdefault(name, claim)
+        for claim in self._unconfirmed.of_pool(pool):
+            found.setdefault(claim.name, claim)
         return [found[name] for name in sorted(found)]
 
     def pool(self, name: str) -> NodePool | None:
@@ -244,20 +243,29 @@ class Cluster:
     def note_claim_created(self, claim: NodeClaim) -> None:
         """Count a claim that the API server has accepted before the watch tells of it."""
         if self._claims.get(claim.name) is None:
-            self._created[claim.name] = claim
-            self._created_at[claim.name] = self._clock.now()
+            self._unconfirmed.create(claim, self._clock.now())
             self._take_in(claim)
 
     def unconfirmed(self, *, older_than_seconds: float = 0.0) -> list[NodeClaim]:
         """Return claims created that long ago and not yet told of by the watch, by name."""
-        latest = self._clock.now() - older_than_seconds
-        return [self._created[name] for name in sorted(self._created) if self._created_at[name] <= latest]
+        return self._unconfirmed.created_until(self._clock.now() - older_than_seconds)
 
     def forget_created(self, name: str) -> None:
         """Drop a created claim that the API server does not have any more."""
-        self._created_at.pop(name, None)
-        if self._created.pop(name, None) is not None and self._claims.get(name) is None:
+        if self._unconfirmed.seen(name) and self._claims.get(name) is None:
             self._drop(name)
+
+    def note_claim_ended(self, claim: NodeClaim) -> bool:
+        """Count a claim as going from the moment its deletion is accepted; tell whether that is news."""
+        if claim.deleting or not self._unconfirmed.end(claim.metadata.uid):
+            return False
+        self._take_in(claim)
+        self._touch_marked(claim.status.provider_id)
+        return True
+
+    def is_ending(self, claim: NodeClaim) -> bool:
+        """Tell whether a claim is on its way out, as far as the API server or we ourselves know."""
+        return claim.deleting or self._unconfirmed.is_ended(claim.metadata.uid)
 
     def note_catalogue(self, pool: str, types: tuple[InstanceType, ...]) -> None:
         """Tell what a pool can buy; unlaunched claims are sized by it."""
@@ -298,11 +306,11 @@ class Cluster:
 
     def _on_claim(self, change: Change[NodeClaim]) -> None:
         claim, old = change.object, change.old
-        self._created.pop(claim.name, None)
-        self._created_at.pop(claim.name, None)
+        self._unconfirmed.seen(claim.name)
         if old is not None:
             self._dirty.add(_claim_token(old))
         if change.type == "DELETED":
+            self._unconfirmed.gone(claim.metadata.uid)
             self._drop(claim.name)
             self._dirty.add(_claim_token(claim))
             self._marked.discard(claim.status.provider_id)
@@ -319,7 +327,12 @@ class Cluster:
         if claim.status.provider_id:
             self._planned.pop(claim.name, None)
         self._dirty.add(_claim_token(claim))
-        self._reserved_anew(self._reservations.hold(claim, self.nomination_seconds, self._clock.now()))
+        now = self._clock.now()
+        self._reserved_anew(
+            self._reservations.release(claim.name)
+            if self.is_ending(claim)
+            else self._reservations.hold(claim, self.nomination_seconds, now)
+        )
 
     def _reserved_anew(self, claims: Iterable[str]) -> None:
         """Some claims may hold other pods than before."""
@@ -402,7 +415,7 @@ class Cluster:
             pods=list(pods.values()),
             requests={key: self._requests_of(key, pod) for key, pod in pods.items()},
             managed=claim is not None and self.manages(claim.spec.node_class_ref),
-            marked=bool(token in self._marked),
+            marked=token in self._marked or (claim is not None and self.is_ending(claim)),
             nominated_until=until,
             planned=self._planned_size(claim) if claim is not None and node is None else None,
         )
@@ -411,7 +424,7 @@ class Cluster:
         """Return the objects that make up a row now."""
         if token.startswith("claim/"):
             name = token.removeprefix("claim/")
-            claim = self._claims.get(name) or self._created.get(name)
+            claim = self._claims.get(name) or self._unconfirmed.created(name)
             return None, claim if claim is not None and not claim.status.provider_id else None
         if token.startswith("node/"):
             node = self._nodes.get(token.removeprefix("node/"))
@@ -439,7 +452,7 @@ class Cluster:
             self._dirty.add(_node_token(node))
 
     def _touch_claim(self, name: str) -> None:
-        claim = self._claims.get(name) or self._created.get(name)
+        claim = self._claims.get(name) or self._unconfirmed.created(name)
         if claim is not None:
             self._dirty.add(_claim_token(claim))
 
@@ -468,7 +481,7 @@ class Cluster:
             return False
         token = _node_token(node)
         claim = self.claim_for(node.spec.provider_id)
-        return token in self._marked or node.deleting or (claim is not None and claim.deleting)
+        return token in self._marked or node.deleting or (claim is not None and self.is_ending(claim))
 
     def _pending_pods(self) -> tuple[Pod, ...]:
         if self._pending is None:

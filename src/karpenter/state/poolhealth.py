@@ -16,10 +16,6 @@ class PoolHealth:
         """Return how the pool does: unhealthy when two or more of the last four failed."""
         return _verdict(self._outcomes.get(uid, ()))
 
-    def would_be(self, uid: str, outcome: bool) -> bool | None:
-        """Return the verdict as it would be after one more `outcome`."""
-        return _verdict([*self._outcomes.get(uid, ()), outcome][-_REMEMBERED:])
-
     def record(self, uid: str, outcome: bool) -> None:
         """Note whether a claim became a node."""
         self._outcomes.setdefault(uid, deque(maxlen=_REMEMBERED)).append(outcome)
@@ -30,7 +26,7 @@ class PoolHealth:
         self._outcomes[uid] = deque(outcomes, maxlen=_REMEMBERED)
 
 
-def _verdict(outcomes: "deque[bool] | list[bool] | tuple[bool, ...]") -> bool | None:
+def _verdict(outcomes: "deque[bool] | tuple[bool, ...]") -> bool | None:
     if not outcomes:
         return None
     return sum(not outcome for outcome in outcomes) < _UNHEALTHY_AT

@@ -10,6 +10,7 @@ from karpenter.apis.karpenter import NodeClaim
 from karpenter.base.quantity import format_units, resources_of
 from karpenter.controllers import conditions
 from karpenter.controllers.context import Context
+from karpenter.controllers.nodeclaim.facts import facts
 from karpenter.kube.errors import NotFound
 from karpenter.kube.informer import Change
 from karpenter.kube.patch import merge
@@ -66,13 +67,13 @@ class Consistency:
         if now < due:
             return Result(due - now)
         issues = shape_issues(claim, nodes[0])
+        await self._write(claim, issues, now)
+        self._scanned[name] = now
         for issue in issues:
-            log.error(FAILED, NodeClaim=name, error=issue)
+            log.error(FAILED, **facts(self._context, claim), error=issue)
             self._context.recorder.publish(
                 claim, "Warning", "FailedConsistencyCheck", issue, dedupe=[claim.metadata.uid, issue]
             )
-        await self._write(claim, issues, now)
-        self._scanned[name] = now
         return Result(SCAN_SECONDS)
 
     async def _write(self, claim: NodeClaim, issues: list[str], now: float) -> None:

@@ -12,6 +12,7 @@ from karpenter.base.timestamps import parse_time
 from karpenter.controllers import conditions
 from karpenter.controllers.context import Context
 from karpenter.controllers.nodeclaim.drift import Drift
+from karpenter.controllers.nodeclaim.facts import facts
 from karpenter.kube.errors import NotFound
 from karpenter.kube.informer import Change
 from karpenter.kube.patch import merge
@@ -83,19 +84,25 @@ class Markers:
         if not pool.static:
             wanted, recheck = self._consolidatable(wanted, pool)
             after.extend(recheck)
-        if wanted.status.conditions != claim.status.conditions:
-            await self._write(claim, wanted)
+        if wanted.status.conditions != claim.status.conditions and await self._write(claim, wanted):
+            self._tell(claim, wanted)
         if error is not None:
             raise error
         return Result(min(after)) if after else Result()
 
-    async def _write(self, claim: NodeClaim, wanted: NodeClaim) -> None:
+    async def _write(self, claim: NodeClaim, wanted: NodeClaim) -> bool:
         document = {"status": {"conditions": conditions.document(wanted.status.conditions)}}
         patch = merge(document, resource_version=claim.metadata.resource_version)
         try:
             await self._context.client.patch(NodeClaim, claim.name, patch, subresource="status")
         except NotFound:
-            return
+            return False
+        return True
+
+    def _tell(self, before: NodeClaim, after: NodeClaim) -> None:
+        drifted = get(after.status.conditions, "Drifted")
+        if drifted is not None and not is_true(before.status.conditions, "Drifted"):
+            log.info(DRIFTED, **facts(self._context, after), reason=drifted.reason)
 
     async def _drifted(self, claim: NodeClaim, pool: NodePool) -> tuple[NodeClaim, list[float]]:
         if not is_true(claim.status.conditions, "Launched"):
@@ -103,8 +110,6 @@ class Markers:
         reason = await self._drift.reason(claim, pool)
         if not reason:
             return _without(claim, "Drifted"), [RECHECK_SECONDS]
-        if not is_true(claim.status.conditions, "Drifted"):
-            log.info(DRIFTED, NodeClaim=claim.name, reason=reason)
         now = self._context.clock.now()
         marked = conditions.with_condition(claim, "Drifted", "True", reason, reason, now=now)
         return marked, [RECHECK_SECONDS]

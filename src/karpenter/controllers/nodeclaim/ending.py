@@ -9,16 +9,20 @@ from karpenter.kube.errors import NotFound
 _LABELS = ["reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode"]
 
 
-async def delete_claim(context: Context, claim: NodeClaim, reason: str, *, pods: int | None = None) -> None:
-    """Delete `claim` because of `reason` (in the metric's words); one that is gone is fine.
+async def delete_claim(context: Context, claim: NodeClaim, reason: str, *, pods: int | None = None) -> bool:
+    """Delete `claim` because of `reason` (in the metric's words); tell whether its end began with this call.
 
-    `pods` counts the pods that are disrupted by it, where it has any.
+    It did not when the claim is gone, or when we had it deleted before and the watch has not said so yet:
+    then nothing is counted. `pods` counts the pods that are disrupted by it, where it has any.
     """
     try:
         await context.client.delete(NodeClaim, claim.name, uid=claim.metadata.uid)
     except NotFound:
-        return
+        return False
+    if not context.cluster.note_claim_ended(claim):
+        return False
     count_disrupted(context, claim, reason, pods=pods)
+    return True
 
 
 def count_disrupted(

@@ -7,6 +7,7 @@ from karpenter.base.duration import parse_duration
 from karpenter.controllers.conditions import created_at
 from karpenter.controllers.context import Context
 from karpenter.controllers.nodeclaim.ending import delete_claim
+from karpenter.controllers.nodeclaim.facts import facts
 from karpenter.model.pods import is_reschedulable
 from karpenter.runtime import Controller, Result, Singleton
 
@@ -22,7 +23,11 @@ def build(context: Context) -> list[Controller | Singleton]:
     async def reconcile(name: str) -> Result:
         """Delete the claim once it is older than its `expireAfter`; budgets do not hold it back."""
         claim = claims.get(name)
-        if claim is None or claim.deleting or not context.cluster.manages(claim.spec.node_class_ref):
+        if (
+            claim is None
+            or context.cluster.is_ending(claim)
+            or not context.cluster.manages(claim.spec.node_class_ref)
+        ):
             return Result()
         if claim.spec.expire_after == "Never":
             return Result()
@@ -30,8 +35,8 @@ def build(context: Context) -> list[Controller | Singleton]:
         if left > 0:
             return Result(left)
         pods = context.cluster.pods_on(claim.status.node_name)
-        log.info(EXPIRED, NodeClaim=claim.name, expire_after=claim.spec.expire_after)
-        await delete_claim(context, claim, "expired", pods=sum(is_reschedulable(p) for p in pods))
+        if await delete_claim(context, claim, "expired", pods=sum(is_reschedulable(p) for p in pods)):
+            log.info(EXPIRED, **facts(context, claim), expire_after=claim.spec.expire_after)
         return Result()
 
     controller = Controller(

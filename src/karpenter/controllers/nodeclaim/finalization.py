@@ -11,6 +11,7 @@ from karpenter.base.timestamps import format_time, parse_time
 from karpenter.cloudprovider import NodeClaimNotFound
 from karpenter.controllers import conditions
 from karpenter.controllers.context import Context
+from karpenter.controllers.nodeclaim.facts import facts
 from karpenter.controllers.nodeclaim.launch import Launch, with_details
 from karpenter.kube.errors import NotFound
 from karpenter.kube.patch import merge
@@ -76,7 +77,7 @@ class Finalization:
                 resource_version=claim.metadata.resource_version,
             ),
         )
-        log.info(GRACE_ANNOTATED, NodeClaim=claim.name, deadline=deadline)
+        log.info(GRACE_ANNOTATED, **facts(self._context, claim), deadline=deadline)
         self._context.recorder.publish(
             claim,
             "Warning",
@@ -122,9 +123,6 @@ class Finalization:
                 merge(document, resource_version=claim.metadata.resource_version),
                 subresource="status",
             )
-        if gone:
-            began = conditions.transition_time(claim, "InstanceTerminating")
-            self._instance_seconds.labels(_pool(claim)).observe(self._context.clock.now() - began)
         return claim, gone
 
     async def _let_go(self, claim: NodeClaim) -> Result:
@@ -138,8 +136,12 @@ class Finalization:
             return Result()
         self._launch.forget(claim.name)
         meta = claim.metadata.labels
-        log.info(DELETED, NodeClaim=claim.name, provider_id=claim.status.provider_id)
-        self._seconds.labels(_pool(claim)).observe(self._context.clock.now() - _deleted_at(claim))
+        log.info(DELETED, **facts(self._context, claim))
+        now = self._context.clock.now()
+        if is_true(claim.status.conditions, "InstanceTerminating"):
+            began = conditions.transition_time(claim, "InstanceTerminating")
+            self._instance_seconds.labels(_pool(claim)).observe(now - began)
+        self._seconds.labels(_pool(claim)).observe(now - _deleted_at(claim))
         self._terminated.labels(
             _pool(claim), meta.get(known.CAPACITY_TYPE, ""), meta.get(known.ZONE, "")
         ).inc()

@@ -15,6 +15,7 @@ from karpenter.base.timestamps import parse_time
 from karpenter.cloudprovider import NodeClaimNotFound
 from karpenter.controllers.context import Context
 from karpenter.controllers.nodeclaim.ending import delete_claim
+from karpenter.controllers.nodeclaim.facts import facts
 from karpenter.model.pods import is_reschedulable
 from karpenter.runtime import Controller, Result, Singleton
 
@@ -93,10 +94,9 @@ class GarbageCollector:
         if len(nodes) == 1 and is_true(nodes[0].status.conditions, "Ready"):
             return
         pods = cluster.pods_on(claim.status.node_name)
-        log.info(CLAIM_COLLECTED, NodeClaim=claim.name, provider_id=claim.status.provider_id)
-        await delete_claim(
-            self._context, claim, "garbage_collected", pods=sum(is_reschedulable(p) for p in pods)
-        )
+        count = sum(is_reschedulable(p) for p in pods)
+        if await delete_claim(self._context, claim, "garbage_collected", pods=count):
+            log.info(CLAIM_COLLECTED, **facts(self._context, claim))
 
     async def _collect_instances(self, instances: Sequence[NodeClaim], claims: Sequence[NodeClaim]) -> None:
         """End instances that have been nobody's for a minute.

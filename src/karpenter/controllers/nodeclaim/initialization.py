@@ -1,7 +1,5 @@
 """Telling when a registered node is ready for work."""
 
-import structlog
-
 from karpenter.apis import labels as known
 from karpenter.apis.conditions import is_true
 from karpenter.apis.core import Node
@@ -12,10 +10,6 @@ from karpenter.controllers.context import Context
 from karpenter.controllers.nodeclaim.step import Step
 from karpenter.kube.patch import merge
 from karpenter.model import taints
-
-log = structlog.get_logger()
-
-INITIALIZED = "initialized nodeclaim"
 
 
 class Initialization:
@@ -43,7 +37,6 @@ class Initialization:
             await self._context.client.patch(
                 Node, node.name, merge({"metadata": {"labels": {known.INITIALIZED: "true"}}})
             )
-            log.info(INITIALIZED, NodeClaim=claim.name, Node=node.name, allocatable=node.status.allocatable)
         return Step(conditions.with_condition(claim, "Initialized", "True", now=now))
 
 

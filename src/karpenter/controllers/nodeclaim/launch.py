@@ -3,18 +3,17 @@
 import msgspec
 import structlog
 
-from karpenter.apis import labels
 from karpenter.apis.conditions import is_true, is_unknown
 from karpenter.apis.karpenter import NodeClaim
 from karpenter.cloudprovider import CreateError, InsufficientCapacity, NodeClassNotReady
 from karpenter.controllers import conditions
 from karpenter.controllers.context import Context
 from karpenter.controllers.nodeclaim.ending import delete_claim
+from karpenter.controllers.nodeclaim.facts import facts
 from karpenter.controllers.nodeclaim.step import Step, StepError
 
 log = structlog.get_logger()
 
-LAUNCHED = "launched nodeclaim"
 NO_CAPACITY = "failed launching nodeclaim: insufficient capacity"
 CLASS_NOT_READY = "failed launching nodeclaim: node class not ready"
 
@@ -58,11 +57,11 @@ class Launch:
                     f"NodeClaim {claim.name} event: {shortened(str(error))}",
                     dedupe=[claim.metadata.uid],
                 )
-                log.warning(NO_CAPACITY, NodeClaim=claim.name, error=str(error))
+                log.warning(NO_CAPACITY, **facts(self._context, claim), error=str(error))
                 await delete_claim(self._context, claim, "insufficient_capacity")
                 return Step(claim)
             except NodeClassNotReady as error:
-                log.warning(CLASS_NOT_READY, NodeClaim=claim.name, error=str(error))
+                log.warning(CLASS_NOT_READY, **facts(self._context, claim), error=str(error))
                 await delete_claim(self._context, claim, "nodeclass_not_ready")
                 return Step(claim)
             except CreateError as error:
@@ -71,15 +70,6 @@ class Launch:
                 raise StepError(self._failed(claim, "LaunchFailed", str(error)), error) from error
             self._launched[claim.metadata.uid] = instance
             self._uids[claim.name] = claim.metadata.uid
-            bought = instance.metadata.labels
-            log.info(
-                LAUNCHED,
-                NodeClaim=claim.name,
-                provider_id=instance.status.provider_id,
-                instance_type=bought.get(labels.INSTANCE_TYPE, ""),
-                zone=bought.get(labels.ZONE, ""),
-                capacity_type=bought.get(labels.CAPACITY_TYPE, ""),
-            )
         now = self._context.clock.now()
         return Step(conditions.with_condition(with_details(claim, instance), "Launched", "True", now=now))
 

@@ -19,6 +19,7 @@ from karpenter.controllers.nodeclaim.finalization import Finalization
 from karpenter.controllers.nodeclaim.initialization import Initialization
 from karpenter.controllers.nodeclaim.launch import Launch
 from karpenter.controllers.nodeclaim.liveness import Liveness
+from karpenter.controllers.nodeclaim.milestones import Milestones
 from karpenter.controllers.nodeclaim.registration import Registration
 from karpenter.controllers.nodeclaim.step import StepError
 from karpenter.kube.errors import Conflict, NotFound
@@ -42,6 +43,7 @@ class Lifecycle:
         self._registration = Registration(context)
         self._initialization = Initialization(context)
         self._liveness = Liveness(context)
+        self._milestones = Milestones(context)
         self._finalization = Finalization(context, self._launch)
 
     def controller(self) -> Controller:
@@ -73,6 +75,8 @@ class Lifecycle:
             return Result()
         if claim.deleting:
             return await self._finalization.run(claim)
+        if self._context.cluster.is_ending(claim):
+            return Result()  # the watch will tell; until then this copy must not launch anything
         if labels.TERMINATION_FINALIZER not in claim.metadata.finalizers:
             claim = await self._guard(claim)
         now = self._context.clock.now()
@@ -119,6 +123,7 @@ class Lifecycle:
                 await client.patch(NodeClaim, before.name, patch, subresource="status")
         except NotFound:
             return
+        await self._milestones.tell(before, after)
 
 
 def _changed_maps(before: NodeClaim, after: NodeClaim) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from karpenter.apis.karpenter import NodeClaim
 from karpenter.controllers import conditions
 from karpenter.controllers.context import Context
 from karpenter.controllers.nodeclaim.ending import delete_claim
+from karpenter.controllers.nodeclaim.facts import facts
 from karpenter.controllers.nodeclaim.poolhealth import record_failure
 from karpenter.controllers.nodeclaim.step import Step
 from karpenter.runtime import Result
@@ -45,7 +46,7 @@ class Liveness:
         )
 
     async def _give_up(self, claim: NodeClaim, why: str, reason: str, message: str) -> Step:
-        log.info(TIMED_OUT, NodeClaim=claim.name, reason=why)
-        await record_failure(self._context, claim, reason, message)
-        await delete_claim(self._context, claim, why)
+        if await delete_claim(self._context, claim, why):
+            log.info(TIMED_OUT, **facts(self._context, claim), reason=why)
+            await record_failure(self._context, claim, reason, message)
         return Step(claim)

@@ -1,13 +1,18 @@
 """What a claim's success or failure to become a node says about its pool."""
 
-from karpenter.apis.conditions import is_false, is_true
+from typing import Literal
+
+from karpenter.apis.conditions import get
 from karpenter.apis.karpenter import NodeClaim, NodePool
 from karpenter.controllers import conditions
 from karpenter.controllers.context import Context
-from karpenter.kube.errors import NotFound
+from karpenter.kube.errors import Conflict, NotFound
 from karpenter.kube.patch import merge
 
 CONDITION = "NodeRegistrationHealthy"
+
+
+_ATTEMPTS = 4
 
 
 async def record_success(context: Context, claim: NodeClaim) -> None:
@@ -16,11 +21,9 @@ async def record_success(context: Context, claim: NodeClaim) -> None:
     if pool is None:
         return
     health = context.cluster.pool_health
-    if health.would_be(pool.metadata.uid, True) is True and not is_true(pool.status.conditions, CONDITION):
-        await write_condition(
-            context, conditions.with_condition(pool, CONDITION, "True", now=context.clock.now())
-        )
     health.record(pool.metadata.uid, True)
+    if health.verdict(pool.metadata.uid) is True:
+        await _write(context, pool, "True", CONDITION, "")
 
 
 async def record_failure(context: Context, claim: NodeClaim, reason: str, message: str) -> None:
@@ -29,26 +32,36 @@ async def record_failure(context: Context, claim: NodeClaim, reason: str, messag
     if pool is None:
         return
     health = context.cluster.pool_health
-    if health.would_be(pool.metadata.uid, False) is False and not is_false(pool.status.conditions, CONDITION):
-        changed = conditions.with_condition(
-            pool, CONDITION, "False", reason, message, now=context.clock.now()
-        )
-        await write_condition(context, changed)
     health.record(pool.metadata.uid, False)
+    if health.verdict(pool.metadata.uid) is False:
+        await _write(context, pool, "False", reason, message)
 
 
-async def write_condition(context: Context, pool: NodePool) -> None:
-    """Write the conditions of `pool`, unless somebody else wrote since it was read."""
-    document = {"status": {"conditions": conditions.document(pool.status.conditions)}}
-    try:
-        await context.client.patch(
-            NodePool,
-            pool.name,
-            merge(document, resource_version=pool.metadata.resource_version),
-            subresource="status",
-        )
-    except NotFound:
-        return
+async def _write(
+    context: Context, pool: NodePool, status: Literal["True", "False"], reason: str, message: str
+) -> None:
+    """Write the condition, unless it is so already.
+
+    Claims of a pool register together: of their writes to the one pool all but one conflict, and each of the
+    others looks again whether there is anything left to say.
+    """
+    for attempt in range(_ATTEMPTS):
+        present = get(pool.status.conditions, CONDITION)
+        if present is not None and present.status == status:
+            return
+        now = context.clock.now()
+        wanted = conditions.with_condition(pool, CONDITION, status, reason, message, now=now)
+        document = {"status": {"conditions": conditions.document(wanted.status.conditions)}}
+        patch = merge(document, resource_version=pool.metadata.resource_version)
+        try:
+            await context.client.patch(NodePool, pool.name, patch, subresource="status")
+            return
+        except NotFound:
+            return
+        except Conflict:
+            if attempt == _ATTEMPTS - 1:
+                raise
+            pool = await context.client.get(NodePool, pool.name)
 
 
 def _pool_of(context: Context, claim: NodeClaim) -> NodePool | None:

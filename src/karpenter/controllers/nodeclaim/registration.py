@@ -12,7 +12,6 @@ from karpenter.apis.karpenter import NodeClaim
 from karpenter.apis.meta import OwnerReference
 from karpenter.controllers import conditions
 from karpenter.controllers.context import Context
-from karpenter.controllers.nodeclaim.poolhealth import record_success
 from karpenter.controllers.nodeclaim.step import Step
 from karpenter.kube.patch import merge
 from karpenter.model import taints
@@ -20,7 +19,6 @@ from karpenter.state.reservations import PLANNED_PODS
 
 log = structlog.get_logger()
 
-REGISTERED = "registered nodeclaim"
 TAINT_MISSING = "missing taint prevents registration-related race conditions on karpenter-managed nodes"
 
 
@@ -72,30 +70,17 @@ class Registration:
                 "conditions on Karpenter-managed nodes",
                 dedupe=[claim.metadata.uid],
             )
-        if await self._sync(claim, node):
-            self._tell(claim, node)
-        await record_success(self._context, claim)
+        await self._sync(claim, node)
         status = msgspec.structs.replace(claim.status, node_name=node.name)
         claim = msgspec.structs.replace(claim, status=status)
         return Step(conditions.with_condition(claim, "Registered", "True", now=self._context.clock.now()))
 
-    async def _sync(self, claim: NodeClaim, node: Node) -> bool:
-        """Write onto the Node what the claim says, and take the unregistered taint off, all in one patch.
-
-        Tells whether there was anything to write: not when an earlier try got that far.
-        """
+    async def _sync(self, claim: NodeClaim, node: Node) -> None:
+        """Write onto the Node what the claim says, and take the unregistered taint off, all in one patch."""
         changes = registered_changes(claim, node)
         if changes:
             patch = merge(changes, resource_version=node.metadata.resource_version)
             await self._context.client.patch(Node, node.name, patch)
-        return bool(changes)
-
-    def _tell(self, claim: NodeClaim, node: Node) -> None:
-        log.info(REGISTERED, NodeClaim=claim.name, Node=node.name, provider_id=claim.status.provider_id)
-        labels = claim.metadata.labels
-        self._context.metrics.counter(
-            "karpenter_nodes_created", "Nodes registered, by pool and zone.", ["nodepool", "zone"]
-        ).labels(labels.get(known.NODEPOOL, ""), labels.get(known.ZONE, "")).inc()
 
 
 def registered_changes(claim: NodeClaim, node: Node) -> dict[str, Any]:

@@ -159,7 +159,9 @@ async def _create(context: Context, draft: NodeClaim, wish: PlannedClaim, reason
         NodePool=wish.pool.name,
         requests=format_resources(wish.requests),
         instance_types=shortened(wish.instance_types),
+        capacity_types=", ".join(wish.requirements.get(known.CAPACITY_TYPE).permitted()),
         pods=len(wish.pods),
+        price=wish.price,
     )
     return Creation(wish, stored)
 
