@@ -94,7 +94,7 @@ def test_a_protected_pod_stalls_the_drain() -> None:
 def test_needs_force_delete(
     grace: int | None, deleted_in: float | None, deadline_in: float | None, forced: bool
 ) -> None:
-    """A pod is forced from its grace period before the deadline on; a terminating one when it ends too late."""
+    """A pod is forced from its grace period before the deadline on; one that ends too late is hurried."""
     deleted = None if deleted_in is None else format_time(NOW + deleted_in)
     found = pod("p", deleted=deleted, spec={"termination_grace_period_seconds": grace})
     deadline = None if deadline_in is None else NOW + deadline_in

@@ -220,15 +220,9 @@ class Termination:
         staying = [
             pod for pod in self._context.cluster.pods_on(node.name) if not podlib.is_drainable(pod, now)
         ]
-        snapshot = self._context.cluster.snapshot()
-        kept = {
-            snapshot.volume_claims[key].spec.volume_name
-            for pod in staying
-            for volume in pod.spec.volumes
-            if volume.persistent_volume_claim
-            and (key := f"{pod.namespace}/{volume.persistent_volume_claim.claim_name}")
-            in snapshot.volume_claims
-        }
+        claims = self._context.cluster.snapshot().volume_claims
+        used = {key for pod in staying for key in _volume_claims_of(pod)}
+        kept = {claims[key].spec.volume_name for key in used if key in claims}
         return [
             attachment.name
             for attachment in self._attachments.by_index("nodeName", node.name)
@@ -278,6 +272,15 @@ class Termination:
             self._lifetime.labels(pool).observe(max(0.0, now - parse_time(node.metadata.creation_timestamp)))
         log.info("deleted node", Node=node.name)
         return Result()
+
+
+def _volume_claims_of(pod: Pod) -> Iterable[str]:
+    """Name the PersistentVolumeClaims that a pod uses, those made for its ephemeral volumes too."""
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim:
+            yield f"{pod.namespace}/{volume.persistent_volume_claim.claim_name}"
+        elif volume.ephemeral:
+            yield f"{pod.namespace}/{pod.name}-{volume.name}"
 
 
 def _since(condition: Condition | None) -> float | None:
