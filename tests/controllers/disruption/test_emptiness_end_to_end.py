@@ -5,13 +5,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from karpenter.apis import labels
-from karpenter.apis.core import Node, Pod, Taint
+from karpenter.apis.core import Node, Pod, PodTemplateSpec, Taint, TemplateMeta
 from karpenter.apis.karpenter import Budget, Disruption, NodeClaim, NodePool
+from karpenter.apis.meta import LabelSelector, ObjectMeta
+from karpenter.apis.workloads import DaemonSet, WorkloadSpec
 from karpenter.base.virtualtime import run_virtual
 from karpenter.controllers import disruption, metrics, node, nodeclaim, nodepool, provisioning
 from karpenter.kube.errors import NotFound
 from karpenter.kube.patch import merge
-from karpenter.testing.builders import a_daemon, a_nodepool, a_pod
+from karpenter.testing.builders import a_nodepool, a_pod
 from karpenter.testing.environment import Environment, environment
 
 ROOMS = (provisioning, nodeclaim, node, nodepool, disruption, metrics)
@@ -84,8 +86,18 @@ def test_a_node_with_only_daemons_is_empty() -> None:
 
     async def scenario() -> None:
         async with environment(rooms=ROOMS) as env:
+            labelled = TemplateMeta(labels={"app": "agent"})
+            template = PodTemplateSpec(metadata=labelled, spec=a_pod(cpu="10m", memory="1Mi").spec)
+            selector = LabelSelector(match_labels=labelled.labels)
+            await env.create(
+                DaemonSet(
+                    metadata=ObjectMeta(name="agent", namespace="default"),
+                    spec=WorkloadSpec(selector=selector, template=template),
+                )
+            )
             target, pod = await _node_with_a_pod(env, a_pool())
-            await env.create(a_daemon(node_name=target.name))
+            daemons = [p.spec.node_name for p in await env.client.list(Pod) if p.name != pod.name]
+            assert daemons == [target.name]
             await env.client.delete(Pod, pod.name, namespace=pod.namespace)
             await _gone_after(env, target.name)
 
