@@ -6,7 +6,8 @@ import pytest
 from karpenter.apis import labels
 from karpenter.apis.core import Node, Pod, PodStatus
 from karpenter.apis.karpenter import NodeClaim
-from karpenter.cli.up.picture import Picture, PriceList, take_picture
+from karpenter.cli.up.picture import Census, Picture, PriceList, take_picture
+from karpenter.kube.informer import Change
 from karpenter.testing.builders import a_node, a_nodeclaim, a_pod, an_instance_type, an_offering
 
 _LABELS = {
@@ -35,7 +36,7 @@ def _claim(**fields: object) -> NodeClaim:
 
 
 def _picture(pods: list[Pod], nodes: list[Node], claims: list[NodeClaim]) -> Picture:
-    return take_picture(pods, nodes, claims, _PRICES)
+    return take_picture(Census(pods), nodes, claims, _PRICES)
 
 
 def test_a_node_shows_its_type_place_price_and_use() -> None:
@@ -64,6 +65,36 @@ def test_a_machine_on_its_way_says_how_far_it_is(claim: dict[str, object], state
     """The state follows the claim's conditions."""
     [row] = _picture([], [], [_claim(**claim)]).nodes
     assert row.state == state
+
+
+def test_the_census_follows_every_change_of_a_pod() -> None:
+    """A pod that is bound, becomes ready and goes is counted where it is, once, and then no more."""
+    census = Census()
+    stages = [_pod("a"), _pod("a", "node-1"), _pod("a", "node-1", ready=True)]
+    seen = []
+    old = None
+    for pod in stages:
+        census.take(Change("ADDED" if old is None else "MODIFIED", pod, old))
+        seen.append((census.phases(), census.running, census.on("node-1")[:2]))
+        old = pod
+    census.take(Change("DELETED", stages[-1], stages[-1]))
+    assert seen == [
+        ({"Pending": 1}, 0, (0, 0)),
+        ({"Running": 1}, 0, (1, 500)),
+        ({"Running": 1}, 1, (1, 500)),
+    ]
+    assert (census.phases(), census.running, census.on("node-1")) == ({}, 0, (0, 0, 0))
+
+
+def test_machines_on_their_way_are_counted_by_direction() -> None:
+    """Booting is what was bought and is not ready; leaving is what is being deleted."""
+    claims = [
+        _claim(),
+        a_nodeclaim("b", labels=_LABELS, conditions=("Launched",)),
+        a_nodeclaim("c", labels=_LABELS, conditions=_UP, deleted="2026-01-01T00:00:00Z"),
+    ]
+    picture = _picture([], [_node()], claims)
+    assert (picture.booting, picture.leaving) == (1, 1)
 
 
 def test_all_is_settled_when_every_pod_runs_and_no_machine_is_idle_or_moving() -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from karpenter.cli.up.manifests import ManifestError, parse_manifests, read_manifests
 from karpenter.cli.up.script import TUTORIAL, Scale, ScriptError, Step, load_script
 
 
@@ -49,25 +48,3 @@ def test_a_missing_script_is_refused() -> None:
     """A file that is not there is an error with its name."""
     with pytest.raises(ScriptError, match=r"nowhere\.yaml"):
         load_script("nowhere.yaml")
-
-
-def test_lists_are_unfolded_and_empty_documents_skipped() -> None:
-    """A stream may hold several objects, Lists of them, and nothing."""
-    items = "[{apiVersion: v1, kind: A}, {apiVersion: v1, kind: B}]"
-    text = f"---\n---\n{{apiVersion: v1, kind: List, items: {items}}}"
-    assert [m["kind"] for m in parse_manifests(text, "stdin")] == ["A", "B"]
-
-
-@pytest.mark.parametrize("text", ["just text", "{kind: Pod}", "a: [", "- 1"])
-def test_what_is_not_an_object_is_refused_with_its_file(text: str) -> None:
-    """The error names the file."""
-    with pytest.raises(ManifestError, match=r"bad\.yaml"):
-        parse_manifests(text, "bad.yaml")
-
-
-def test_folders_are_read_in_order_of_names(tmp_path: Path) -> None:
-    """A folder stands for the manifests in it, by name; other files are left alone."""
-    (tmp_path / "b.yaml").write_text("{apiVersion: v1, kind: B}")
-    (tmp_path / "a.yml").write_text("{apiVersion: v1, kind: A}")
-    (tmp_path / "readme.md").write_text("no")
-    assert [m["kind"] for m in read_manifests([tmp_path])] == ["A", "B"]

@@ -1,6 +1,6 @@
 """Reading manifests that nobody vouches for: several documents, each field with its line, within limits."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ class Document(msgspec.Struct, frozen=True):
 
     file: str
     obj: Any
-    lines: dict[str, int]
+    lines: dict[str, int] = {}
     """Line (from 1) of each field, by path such as `spec.taints[0].key`; empty path: the document."""
     base: str = ""
 
@@ -37,8 +37,34 @@ class Document(msgspec.Struct, frozen=True):
             path = path[: max(path.rfind("."), path.rfind("["), 0)]
         return self.lines.get(path, 1)
 
+    @property
+    def name(self) -> str:
+        """What people call the object: `Kind/name`."""
+        if not isinstance(self.obj, dict):
+            return "document"
+        metadata = self.obj.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        return f"{self.obj.get('kind') or '?'}/{name or '?'}"
 
-def read_manifests(paths: list[str]) -> Iterator[Document]:
+    def require_named(self) -> None:
+        """Check that this can be applied at all: an object with apiVersion, kind and name.
+
+        Raises:
+            Unreadable: naming file, line and what is missing.
+        """
+        obj = self.obj
+        if not isinstance(obj, dict):
+            raise Unreadable(f"{self.file}:{self.line('')}: not an object with apiVersion and kind")
+        for field in ("apiVersion", "kind"):
+            if not (isinstance(obj.get(field), str) and obj[field]):
+                raise Unreadable(f"{self.file}:{self.line('')}: the object has no {field}")
+        metadata = obj.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        if not (isinstance(name, str) and name):
+            raise Unreadable(f"{self.file}:{self.line('metadata')}: {obj['kind']} has no metadata.name")
+
+
+def read_manifests(paths: Iterable[str | Path]) -> Iterator[Document]:
     """Yield every object of the files and folders, in order; `List`s are taken apart.
 
     Raises:
@@ -99,7 +125,7 @@ def read_text(name: str, text: str) -> Iterator[Document]:
 
 def _unpacked(document: Document) -> Iterator[Document]:
     obj = document.obj
-    if isinstance(obj, dict) and obj.get("kind") == "List" and isinstance(obj.get("items"), list):
+    if isinstance(obj, dict) and str(obj.get("kind")).endswith("List") and isinstance(obj.get("items"), list):
         for number, item in enumerate(obj["items"]):
             yield Document(document.file, item, document.lines, f"items[{number}]")
     else:

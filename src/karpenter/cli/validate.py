@@ -130,20 +130,12 @@ def _finding(document: Document, severity: Severity, error: FieldError) -> Findi
         file=document.file,
         line=document.line(error.field),
         severity=severity,
-        object=_name(document.obj),
+        object=document.name,
         field=error.field,
         value=error.value,
         problem=error.message,
         fix=error.fix,
     )
-
-
-def _name(obj: Any) -> str:
-    if not isinstance(obj, dict):
-        return "document"
-    metadata = obj.get("metadata")
-    name = metadata.get("name", "") if isinstance(metadata, dict) else ""
-    return f"{obj.get('kind', '?')}/{name or '?'}"
 
 
 def _shape_errors(obj: Any) -> list[FieldError]:

@@ -15,7 +15,7 @@ def load_provider(name: str, context: ProviderContext) -> CloudProvider:
     """Return the cloud called `name`.
 
     Raises:
-        OptionError: when no installed package offers it.
+        OptionError: when no installed package offers it, or it cannot use its settings.
     """
     known = {point.name: point for point in entry_points(group=GROUP)}
     point = known.get(name)
@@ -23,5 +23,9 @@ def load_provider(name: str, context: ProviderContext) -> CloudProvider:
         raise OptionError(
             f"--cloud-provider has value {name!r}: installed are {', '.join(sorted(known)) or 'none'}"
         )
-    provider: CloudProvider = point.load()(context)
+    factory = point.load()
+    try:
+        provider: CloudProvider = factory(context)
+    except ValueError as error:
+        raise OptionError(f"cloud provider {name}: {error}") from error
     return provider

@@ -1,29 +1,35 @@
 """The command itself: from options to an exit code."""
 
 import asyncio
-import json
 import os
 import secrets
+import shlex
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 from rich.console import Console
-from rich.live import Live
 
+from karpenter.base.background import background
 from karpenter.base.clock import SystemClock
 from karpenter.base.randomness import seeded, unseeded
-from karpenter.cli.up.manifests import ManifestError, read_manifests, tutorial_manifests
-from karpenter.cli.up.script import ScriptError, load_script, run_script
-from karpenter.cli.up.session import Session, open_door, open_session
-from karpenter.cli.up.view import Decisions, in_words, live_view, print_results
+from karpenter.cli.manifests import Document, Unreadable, read_manifests
+from karpenter.cli.up.applying import Refused, tutorial_manifests
+from karpenter.cli.up.script import SETTLE, ScriptError, Step, StepResult, load_script, run_script
+from karpenter.cli.up.session import PortError, Session, open_door, open_session
+from karpenter.cli.up.view import print_results
+from karpenter.cli.up.watching import Watcher
+from karpenter.embedded.persistence import StateFileError
 from karpenter.operator.logs import configure_logs
-from karpenter.operator.options import OptionError, parse_options
+from karpenter.operator.options import OptionError, Options, parse_options
 from karpenter.runtime import ThreadExecutor
 
-_REFRESH_SECONDS = 0.5
+INTERRUPTED = 130
+_EXPECTED = (Unreadable, Refused, ScriptError, OptionError, PortError, StateFileError, OSError)
+"""What users can put right; anything else is a mistake of ours and shows its traceback."""
 
 
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,11 +48,22 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def up_command(options: UpOptions) -> int:
-    """Run until the script is done (`exit_when_settled`) or Ctrl-C; return the exit code."""
+    """Run until the script is done (`exit_when_settled`) or Ctrl-C; return the exit code.
+
+    0 after Ctrl-C or SIGTERM, and when the script is done; 1 when something is wrong with what was asked
+    for (a line on stderr says what); 130 when stopped before it was done with what it should end with.
+    """
+    try:
+        return _run(options)
+    except KeyboardInterrupt:  # before we listen for it
+        return INTERRUPTED
+
+
+def _run(options: UpOptions) -> int:
     try:
         return asyncio.run(_Up(options).run())
-    except* (ManifestError, ScriptError, OptionError, OSError) as errors:
-        for error in _leaves(errors):
+    except* _EXPECTED as errors:
+        for error in dict.fromkeys(str(leaf) for leaf in _leaves(errors)):
             print(f"karpenter up: {error}", file=sys.stderr)
     return 1
 
@@ -61,96 +78,107 @@ def _leaves(group: BaseExceptionGroup) -> list[BaseException]:
 class _Up:
     def __init__(self, options: UpOptions) -> None:
         self._options = options
-        self._console = Console(markup=False, soft_wrap=options.plain, width=140 if options.plain else None)
-        self._decisions = Decisions()
-        self._session: Session | None = None
         self._clock = SystemClock()
+        width = 140 if options.plain else None
+        self._console = Console(markup=False, highlight=False, soft_wrap=options.plain, width=width)
+        self._watcher = Watcher(self._console, self._clock, plain=options.plain)
 
     async def run(self) -> int:
+        """Do everything, until it is done or somebody stops it."""
+        stop = _stop_signal()
+        work = asyncio.create_task(self._work())
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if work.done():
+            await work
+            return 0
+        self._console.print("stopping")
+        work.cancel()
+        with suppress(asyncio.CancelledError):
+            await work
+        return INTERRUPTED if self._options.exit_when_settled else 0
+
+    async def _work(self) -> None:
         options = self._options
         steps = load_script(options.script) if options.script else ()
-        manifests = read_manifests(options.manifests) if options.manifests else tutorial_manifests()
-        configure_logs("info", self._clock, [self._log])
-        stop = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        catalogue = "generic" if options.instance_types_file_path else "ec2"
-        operator_options = parse_options(
-            [
-                f"--cloud-provider={options.cloud_provider}",
-                f"--instance-types-file-path={options.instance_types_file_path}",
-                f"--instance-catalogue={catalogue}",
-            ],
-            os.environ,
-        )
+        manifests = self._manifests()
+        configure_logs("info", self._clock, [self._watcher.take])
         async with open_session(
-            options=operator_options,
+            options=self._operator_options(),
             clock=self._clock,
             rng=unseeded() if options.seed is None else seeded(options.seed),
             executor=ThreadExecutor(),
             state=options.state,
             manifests=manifests,
+            only_missing=not options.manifests,
         ) as session:
-            self._session = session
+            self._watcher.open(session)
+            if options.state is not None:
+                found = f"goes on with {session.found}" if session.found else "is a new cluster"
+                self._console.print(f"{options.state}: {found}")
+            token = secrets.token_hex(16)
             async with open_door(
-                session, port=options.port, token=secrets.token_hex(16), kubeconfig=options.kubeconfig
+                session, port=options.port, token=token, kubeconfig=options.kubeconfig
             ) as url:
-                self._console.print(f"Kubernetes API at {url}; in another terminal:")
-                self._console.print(f"  export KUBECONFIG={options.kubeconfig.resolve()}")
-                self._console.print("  kubectl scale deployment scaleup --replicas 30")
-                self._console.print("  kubectl get nodeclaims,nodes,pods")
-                await self._until_done(session, steps, stop, url)
-        return 0
+                await self._drive(session, steps, url)
 
-    async def _until_done(self, session: Session, steps: tuple, stop: asyncio.Event, url: str) -> None:  # type: ignore[type-arg]
-        async with asyncio.TaskGroup() as tasks:
-            view = tasks.create_task(self._watch(session, f"{url}   KUBECONFIG={self._options.kubeconfig}"))
-            driver = tasks.create_task(self._drive(session, steps)) if steps else None
-            stopped = tasks.create_task(stop.wait())
-            waiting = {stopped, driver} if driver and self._options.exit_when_settled else {stopped}
-            await asyncio.wait({task for task in waiting if task}, return_when=asyncio.FIRST_COMPLETED)
-            for task in (view, driver, stopped):
-                if task is not None:
-                    task.cancel()
-        if stop.is_set():
-            self._console.print("stopping")
+    def _manifests(self) -> list[Document]:
+        if not self._options.manifests:
+            return tutorial_manifests()
+        documents = list(read_manifests(self._options.manifests))
+        for document in documents:
+            document.require_named()
+        return documents
 
-    async def _drive(self, session: Session, steps: tuple) -> None:  # type: ignore[type-arg]
-        results = await run_script(steps, session.client, self._clock, session.picture, self._say)
-        print_results(self._console, results)
-        last = session.picture()
-        self._console.print(f"{len(last.nodes)} nodes and {last.claims} NodeClaims are left.")
+    def _operator_options(self) -> Options:
+        options = self._options
+        arguments = [f"--cloud-provider={options.cloud_provider}"]
+        if options.instance_types_file_path:
+            arguments.append(f"--instance-types-file-path={options.instance_types_file_path}")
+        elif "INSTANCE_TYPES_FILE_PATH" not in os.environ and "INSTANCE_CATALOGUE" not in os.environ:
+            arguments.append("--instance-catalogue=ec2")
+        return parse_options(arguments, os.environ)
 
-    async def _watch(self, session: Session, where: str) -> None:
-        if self._options.plain:
-            await self._progress_lines(session)
-            return
-        with Live(console=self._console, auto_refresh=False, transient=False) as live:
-            while True:
-                await session.refresh_prices()
-                live.update(live_view(session.picture(), self._decisions, where), refresh=True)
-                await self._clock.sleep(_REFRESH_SECONDS)
+    async def _drive(self, session: Session, steps: Sequence[Step], url: str) -> None:
+        """Watch, and carry out the script beside it; return when that is all there is to do."""
+        export = f"export KUBECONFIG={shlex.quote(str(self._options.kubeconfig.resolve()))}"
+        self._console.print(f"Kubernetes API at {url}; in another terminal:")
+        self._console.print(f"  {export}")
+        if not self._options.manifests:
+            self._console.print("  kubectl scale deployment scaleup --replicas 30")
+        self._console.print("  kubectl get nodeclaims,nodes,pods")
+        ends = self._options.exit_when_settled
+        results: list[StepResult] = []
+        async with background(self._watcher.run(session, (export, "Ctrl-C ends")), "view"):
+            if steps or ends:
+                results = await run_script(
+                    steps or SETTLE, session.client, self._clock, session.picture, self._watcher.say
+                )
+            if not ends:
+                self._report(session, results)
+                await asyncio.Event().wait()
+        self._report(session, results)
 
-    async def _progress_lines(self, session: Session) -> None:
-        last = ""
-        while True:
-            await session.refresh_prices()
-            picture = session.picture()
-            states = ", ".join(f"{n} {phase}" for phase, n in picture.pods.items()) or "none"
-            line = f"pods: {states}; nodes: {len(picture.nodes)}; ${picture.price:.4f}/h"
-            if line != last:
-                self._console.print(line)
-                last = line
-            await self._clock.sleep(_REFRESH_SECONDS)
+    def _report(self, session: Session, results: Sequence[StepResult]) -> None:
+        if results:
+            print_results(self._console, results)
+            last = session.picture()
+            self._console.print(f"{len(last.nodes)} nodes and {last.claims} NodeClaims are left.")
 
-    def _say(self, line: str) -> None:
-        self._console.print(line)
 
-    def _log(self, line: str) -> None:
-        """Where the operator's log goes: its pod, and the list of decisions."""
-        with suppress(json.JSONDecodeError):
-            self._decisions.take(line)
-            if self._options.plain:
-                self._console.print("  " + in_words(json.loads(line)), highlight=False)
-        if self._session is not None:
-            self._session.log(line)
+def _stop_signal() -> asyncio.Event:
+    """Return what is set by SIGTERM and Ctrl-C; a second one ends the process at once."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+
+    def asked() -> None:
+        stop.set()
+        for number in numbers:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+
+    for number in numbers:
+        loop.add_signal_handler(number, asked)
+    return stop

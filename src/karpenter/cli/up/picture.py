@@ -1,4 +1,7 @@
-"""What the live view and scripts need to know of the cluster, worked out from caches; pure."""
+"""What the live view and scripts need to know of the cluster, worked out from caches; pure.
+
+Pods are counted as they change, so that a picture costs what there are machines, however many pods run.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,8 +12,11 @@ from karpenter.apis import conditions, labels
 from karpenter.apis.core import Node, Pod
 from karpenter.apis.karpenter import NodeClaim
 from karpenter.base.quantity import to_units
+from karpenter.kube.informer import Change
 from karpenter.model import pods as podlib
 from karpenter.model.instancetype import InstanceType
+
+TERMINATING = "Terminating"
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,9 +41,9 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster at a glance."""
 
     pods: dict[str, int]
-    """Workload pods by phase; a pod that is not bound counts as `Pending`."""
+    """Workload pods by phase; not bound counts as `Pending`, deleted and not gone as `Terminating`."""
     running: int
-    """Workload pods that are bound and Ready."""
+    """Workload pods that are bound and Ready, and not deleted."""
     nodes: tuple[NodeRow, ...]
     """By name."""
     claims: int
@@ -45,11 +51,25 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     """USD per hour of all nodes with a known price."""
 
     @property
+    def wanted(self) -> int:
+        """How many workload pods there are that shall stay."""
+        return sum(count for phase, count in self.pods.items() if phase != TERMINATING)
+
+    @property
+    def booting(self) -> int:
+        """Machines that were bought and are not ready yet."""
+        return sum(node.state not in ("ready", "terminating") for node in self.nodes)
+
+    @property
+    def leaving(self) -> int:
+        """Machines that are being given back."""
+        return sum(node.state == "terminating" for node in self.nodes)
+
+    @property
     def settled(self) -> bool:
         """Nothing is on its way: all pods run, no machine comes or goes, none is empty."""
-        total = sum(self.pods.values())
         return (
-            self.running == total
+            self.running == sum(self.pods.values())
             and self.claims == len(self.nodes)
             and all(node.state == "ready" and node.pods for node in self.nodes)
         )
@@ -67,66 +87,128 @@ class PriceList:
 
     def of(self, node_labels: Mapping[str, str]) -> float | None:
         """Return the price of a node with `node_labels`, in USD per hour, if it is known."""
-        return self._prices.get(
-            (
-                node_labels.get(labels.INSTANCE_TYPE, ""),
-                node_labels.get(labels.ZONE, ""),
-                node_labels.get(labels.CAPACITY_TYPE, ""),
-            )
+        return self.offer(
+            node_labels.get(labels.INSTANCE_TYPE, ""),
+            node_labels.get(labels.ZONE, ""),
+            node_labels.get(labels.CAPACITY_TYPE, ""),
         )
+
+    def offer(self, instance_type: str, zone: str, capacity_type: str) -> float | None:
+        """Return the price of one offering, in USD per hour, if it is known."""
+        return self._prices.get((instance_type, zone, capacity_type))
+
+
+class _Counted(msgspec.Struct, frozen=True):
+    """What one pod adds to the census."""
+
+    phase: str
+    """Empty for pods that are no workload."""
+    running: bool = False
+    node: str = ""
+    resident: bool = False
+    """It keeps its machine busy: no DaemonSet's."""
+    cpu: int = 0
+    memory: int = 0
+
+
+class Census:
+    """Pods by phase and by machine, kept up to date change by change."""
+
+    def __init__(self, pods: Iterable[Pod] = ()) -> None:
+        self._counted: dict[str, _Counted] = {}
+        self._phases: Counter[str] = Counter()
+        self._pods: Counter[str] = Counter()
+        self._cpu: Counter[str] = Counter()
+        self._memory: Counter[str] = Counter()
+        self.running = 0
+        """Workload pods that are bound and Ready, and not deleted."""
+        for pod in pods:
+            self.take(Change("ADDED", pod, None))
+
+    def take(self, change: Change[Pod]) -> None:
+        """Take one change of a pod; suits `Informer.subscribe`."""
+        key = change.object.key
+        before = self._counted.pop(key, None)
+        after = None if change.type == "DELETED" else _counted(change.object)
+        if after is not None:
+            self._counted[key] = after
+        if before != after:
+            self._add(before, -1)
+            self._add(after, 1)
+
+    def phases(self) -> dict[str, int]:
+        """Return the number of workload pods in each phase."""
+        return {phase: count for phase, count in sorted(self._phases.items()) if count}
+
+    def on(self, node: str) -> tuple[int, int, int]:
+        """Return how many pods other than DaemonSets' are on `node`, and the cpu and memory all request."""
+        return self._pods[node], self._cpu[node], self._memory[node]
+
+    def _add(self, pod: _Counted | None, sign: int) -> None:
+        if pod is None:
+            return
+        self.running += sign * pod.running
+        if pod.phase:
+            self._phases[pod.phase] += sign
+        if pod.node:
+            self._pods[pod.node] += sign * pod.resident
+            self._cpu[pod.node] += sign * pod.cpu
+            self._memory[pod.node] += sign * pod.memory
+
+
+def _counted(pod: Pod) -> _Counted | None:
+    if podlib.is_terminal(pod):
+        return None
+    node = pod.spec.node_name
+    resident = not podlib.is_daemon(pod)
+    workload = resident and pod.namespace != "kube-system"
+    if not node:
+        return _Counted("Pending") if workload else None
+    phase = TERMINATING if pod.deleting else pod.status.phase or "Pending"
+    requested = podlib.requests(pod)
+    return _Counted(
+        phase if workload else "",
+        workload and not pod.deleting and conditions.is_true(pod.status.conditions, "Ready"),
+        node,
+        resident,
+        requested.get("cpu", 0),
+        requested.get("memory", 0),
+    )
 
 
 def take_picture(
-    pods: Sequence[Pod], nodes: Sequence[Node], claims: Sequence[NodeClaim], prices: PriceList
+    census: Census, nodes: Sequence[Node], claims: Sequence[NodeClaim], prices: PriceList
 ) -> Picture:
     """Return the picture of what the caches hold."""
-    workload = [
-        pod
-        for pod in pods
-        if not (podlib.is_terminal(pod) or podlib.is_daemon(pod) or pod.namespace == "kube-system")
-    ]
-    bound: dict[str, list[Pod]] = {}
-    for pod in pods:
-        if pod.spec.node_name and not podlib.is_terminal(pod):
-            bound.setdefault(pod.spec.node_name, []).append(pod)
     by_provider = {node.spec.provider_id: node for node in nodes if node.spec.provider_id}
-    rows = [_row(claim, by_provider.get(claim.status.provider_id), bound, prices) for claim in claims]
+    rows = [_row(claim, by_provider.get(claim.status.provider_id), census, prices) for claim in claims]
     return Picture(
-        pods=dict(
-            sorted(
-                Counter(
-                    (p.status.phase or "Pending") if p.spec.node_name else "Pending" for p in workload
-                ).items()
-            )
-        ),
-        running=sum(
-            1 for p in workload if p.spec.node_name and conditions.is_true(p.status.conditions, "Ready")
-        ),
+        pods=census.phases(),
+        running=census.running,
         nodes=tuple(sorted(rows, key=lambda row: row.name)),
         claims=len(claims),
         price=sum(row.price or 0.0 for row in rows),
     )
 
 
-def _row(claim: NodeClaim, node: Node | None, bound: Mapping[str, list[Pod]], prices: PriceList) -> NodeRow:
+def _row(claim: NodeClaim, node: Node | None, census: Census, prices: PriceList) -> NodeRow:
     merged = {**claim.metadata.labels, **(node.metadata.labels if node else {})}
-    residents = bound.get(node.name, []) if node else []
+    pods, cpu, memory = census.on(node.name) if node else (0, 0, 0)
     return NodeRow(
         name=node.name if node else claim.name,
         instance_type=merged.get(labels.INSTANCE_TYPE, "?"),
         zone=merged.get(labels.ZONE, "?"),
         capacity_type=merged.get(labels.CAPACITY_TYPE, "?"),
         price=prices.of(merged),
-        cpu_used=_share("cpu", node, residents),
-        memory_used=_share("memory", node, residents),
-        pods=sum(1 for pod in residents if not podlib.is_daemon(pod)),
+        cpu_used=_share("cpu", node, cpu),
+        memory_used=_share("memory", node, memory),
+        pods=pods,
         state=_state(claim, node),
     )
 
 
-def _share(resource: str, node: Node | None, residents: Sequence[Pod]) -> float:
+def _share(resource: str, node: Node | None, requested: int) -> float:
     allocatable = to_units(resource, str(node.status.allocatable.get(resource, 0))) if node else 0
-    requested = sum(podlib.requests(pod).get(resource, 0) for pod in residents)
     return requested / allocatable if allocatable else 0.0
 
 

@@ -1,6 +1,6 @@
 """Scripts for `karpenter up`: steps that change the cluster, each waited for until nothing moves any more."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -8,13 +8,16 @@ import yaml
 
 from karpenter.apis.workloads import Deployment
 from karpenter.base.clock import Clock
-from karpenter.cli.up.manifests import ManifestError, apply_manifests, read_manifests
+from karpenter.cli.manifests import Unreadable, read_manifests
+from karpenter.cli.up.applying import Refused, apply_manifests
 from karpenter.cli.up.picture import Picture
 from karpenter.kube.client import Client
+from karpenter.kube.errors import ApiError
 from karpenter.kube.patch import merge
 
 _POLL_SECONDS = 0.25
 _QUIET_SECONDS = 1.0
+_EXAMPLE = "`- {name: up, scale: {deployment: default/web, replicas: 3}}` or `- {name: more, apply: FILE}`"
 
 
 class ScriptError(Exception):
@@ -27,9 +30,17 @@ class Scale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deployment: str
     replicas: int
 
+    @property
+    def namespace(self) -> str:
+        return self.deployment.rpartition("/")[0] or "default"
+
+    @property
+    def name(self) -> str:
+        return self.deployment.rpartition("/")[2]
+
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One change; exactly one of `scale` and `apply` is given."""
+    """One change; at most one of `scale` and `apply` is given, in a file exactly one."""
 
     name: str
     scale: Scale | None = None
@@ -57,6 +68,10 @@ TUTORIAL = (
 )
 
 
+SETTLE = (Step("as it is"),)
+"""No change, but the same waiting: what to do when there is no script."""
+
+
 def load_script(name: str) -> tuple[Step, ...]:
     """Return the built-in script `tutorial`, or the steps of a YAML file.
 
@@ -68,8 +83,17 @@ def load_script(name: str) -> tuple[Step, ...]:
     try:
         document = yaml.load(Path(name).read_text("utf-8"), Loader=yaml.CSafeLoader)
         steps = msgspec.convert(document, tuple[Step, ...])
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
-        raise ScriptError(f"script {name}: {error}") from error
+    except OSError as error:
+        raise ScriptError(f"script {name}: {error.strerror} (`tutorial` is the built-in one)") from error
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ScriptError(f"script {name}{line}: not YAML: {error.problem or error.context}") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ScriptError(f"script {name}: not YAML: {str(error).splitlines()[0]}") from error
+    except msgspec.ValidationError as error:
+        raise ScriptError(f"script {name}: {error}; steps look like {_EXAMPLE}") from error
+    if not steps:
+        raise ScriptError(f"script {name}: has no steps; they look like {_EXAMPLE}")
     for step in steps:
         if (step.scale is None) == (not step.apply):
             raise ScriptError(f"script {name}: step {step.name!r} needs exactly one of scale and apply")
@@ -77,7 +101,7 @@ def load_script(name: str) -> tuple[Step, ...]:
 
 
 async def run_script(
-    steps: tuple[Step, ...],
+    steps: Sequence[Step],
     client: Client,
     clock: Clock,
     picture: Callable[[], Picture],
@@ -92,39 +116,55 @@ async def run_script(
     for step in steps:
         report(f"step: {step.name}")
         started = clock.monotonic()
-        wanted = await _change(step, client)
-        results.append(await _settle(step, wanted, started, clock, picture))
+        await _change(step, client)
+        results.append(await _settle(step, client, started, clock, picture))
         last = results[-1]
         report(f"step: {step.name}: settled after {last.settled_seconds:.0f} s, ${last.picture.price:.4f}/h")
     return results
 
 
-async def _change(step: Step, client: Client) -> int | None:
-    """Make the step's change; return how many workload pods it asks for, where it says so."""
-    if step.scale is None:
-        try:
-            await apply_manifests(client.transport, read_manifests([Path(step.apply)]))
-        except ManifestError as error:
-            raise ScriptError(f"step {step.name!r}: {error}") from error
-        return None
-    namespace, _, name = step.scale.deployment.rpartition("/")
-    await client.patch(
-        Deployment, name, merge({"spec": {"replicas": step.scale.replicas}}), namespace=namespace or "default"
+async def _change(step: Step, client: Client) -> None:
+    try:
+        if step.apply:
+            await apply_manifests(client.transport, read_manifests([step.apply]))
+        if step.scale is not None:
+            patch = merge({"spec": {"replicas": step.scale.replicas}})
+            await client.patch(Deployment, step.scale.name, patch, namespace=step.scale.namespace)
+    except (Unreadable, Refused) as error:
+        raise ScriptError(f"step {step.name!r}: {error}") from error
+    except ApiError as error:
+        raise ScriptError(f"step {step.name!r}: {error.message}") from error
+
+
+async def _reached(scale: Scale, client: Client, seen: Picture) -> bool:
+    """Tell whether the Deployment has as many pods as it was scaled to, and the picture shows them."""
+    deployment = await client.get(Deployment, scale.name, scale.namespace)
+    return (
+        (deployment.status.observed_generation or 0) >= (deployment.metadata.generation or 0)
+        and (deployment.status.replicas or 0) == scale.replicas
+        and seen.wanted >= scale.replicas
     )
-    return step.scale.replicas
 
 
 async def _settle(
-    step: Step, wanted: int | None, started: float, clock: Clock, picture: Callable[[], Picture]
+    step: Step, client: Client, started: float, clock: Clock, picture: Callable[[], Picture]
 ) -> StepResult:
+    """Wait until all pods run and nothing moves any more.
+
+    Raises:
+        ScriptError: when that takes too long, or the Deployment is gone.
+    """
     all_running: float | None = None
     at_full: Picture | None = None
     quiet_since: float | None = None
     while True:
         now = clock.monotonic()
         seen = picture()
-        total = sum(seen.pods.values())
-        reached = wanted is None or total == wanted
+        total = seen.wanted
+        try:
+            reached = step.scale is None or await _reached(step.scale, client, seen)
+        except ApiError as error:
+            raise ScriptError(f"step {step.name!r}: {error.message}") from error
         if reached and total and seen.running == total and all_running is None:
             all_running, at_full = now - started, seen
         if reached and seen.settled:
