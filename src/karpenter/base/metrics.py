@@ -62,6 +62,13 @@ class Metrics:
         """Return the summary `name` (count and sum; prometheus_client keeps no quantiles)."""
         return self._get(name, lambda: Summary(name, documentation, labels, registry=self.registry))
 
+    def declared(self) -> dict[str, tuple[str, ...]]:
+        """Return the label names of every metric made so far, by its name as scraped."""
+        return {
+            metric._name + ("_total" if isinstance(metric, Counter) else ""): tuple(metric._labelnames)
+            for _, metric in sorted(self._metrics.items())
+        }
+
     def render(self) -> bytes:
         """Return everything in Prometheus' text format; up to tenths of a second for 10,000 series."""
         return generate_latest(self.registry)

@@ -23,6 +23,7 @@ from karpenter.kube.informer import Cache, Change, Informer
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.pods import is_provisionable, is_reschedulable, is_terminal, pod_key, requests
 from karpenter.model.snapshot import NodeView, Snapshot
+from karpenter.state.catalogues import Catalogues
 from karpenter.state.daemons import daemon_pods
 from karpenter.state.podtimes import PodLedger
 from karpenter.state.poolhealth import PoolHealth
@@ -70,7 +71,7 @@ class Cluster:
         self._reservations = Reservations()
         self._marked: set[str] = set()
         self._nominated: dict[str, float] = {}
-        self._catalogues: dict[str, tuple[InstanceType, ...]] = {}
+        self._catalogues = Catalogues()
         self._planned: dict[str, PlannedSize] = {}
         self._slow: dict[str, object] = {}
         self._unconsolidated_at = clock.now()
@@ -163,7 +164,11 @@ class Cluster:
 
     def catalogue(self, pool: str) -> tuple[InstanceType, ...]:
         """Return what the pool could buy when it was last asked; empty when it never was."""
-        return self._catalogues.get(pool, ())
+        return self._catalogues.of(pool)
+
+    def price(self, claim: NodeClaim) -> float | None:
+        """Return what a claim's machine costs, USD per hour; None when its offering is not known."""
+        return self._catalogues.price(claim)
 
     def needs_place(self, pod: Pod) -> bool:
         """Tell whether `pod`, as it is by now, still wants a place that no claim holds for it."""
@@ -269,9 +274,8 @@ class Cluster:
 
     def note_catalogue(self, pool: str, types: tuple[InstanceType, ...]) -> None:
         """Tell what a pool can buy; unlaunched claims are sized by it."""
-        if self._catalogues.get(pool) is types:
+        if not self._catalogues.note(pool, types):
             return
-        self._catalogues[pool] = types
         for claim in self.claims_of_pool(pool):
             if self._planned.pop(claim.name, None) is not None or not claim.status.provider_id:
                 self._dirty.add(_claim_token(claim))
@@ -386,7 +390,7 @@ class Cluster:
     def _on_pool(self, change: Change[NodePool]) -> None:
         self._slow.pop("pools", None)
         if change.type == "DELETED":
-            self._catalogues.pop(change.object.name, None)
+            self._catalogues.forget(change.object.name)
         if change.old is None or change.old.metadata.generation != change.object.metadata.generation:
             self.mark_unconsolidated()
 
@@ -437,7 +441,7 @@ class Cluster:
         known_size = self._planned.get(claim.name)
         if known_size is None:
             pool = claim.metadata.labels.get(known.NODEPOOL, "")
-            known_size = self._planned[claim.name] = PlannedSize(claim, self._catalogues.get(pool, ()))
+            known_size = self._planned[claim.name] = PlannedSize(claim, self.catalogue(pool))
         return known_size
 
     def _requests_of(self, key: str, pod: Pod) -> Resources:

@@ -52,6 +52,10 @@ class PodLedger:
         """Return, by pod key, for how many seconds acknowledged pods have waited for a first decision."""
         return {key: now - t.acked for key, t in sorted(self._times.items()) if t.attempted is None}
 
+    def schedulable(self) -> list[tuple[str, float]]:
+        """Return the pods that a place was found for, and since when (epoch seconds), by key."""
+        return [(key, t.schedulable) for key, t in sorted(self._times.items()) if t.schedulable is not None]
+
     def forget(self, keys: Iterable[str]) -> None:
         """Drop pods that are gone."""
         for key in keys:

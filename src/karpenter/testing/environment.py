@@ -181,7 +181,7 @@ class Environment:
         events = await self.client.list(Event)
         return [e for e in events if e.reason == reason and e.source.component == "karpenter"]
 
-    def metric(self, name: str, **labels: str) -> float:
+    def metric(self, name: str, /, **labels: str) -> float:
         """Return one sample of the operator's metrics; 0 when it was never touched."""
         return self.operator.metrics.registry.get_sample_value(name, labels) or 0.0
 

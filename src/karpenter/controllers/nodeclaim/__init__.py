@@ -4,6 +4,7 @@ from karpenter.controllers.context import Context
 from karpenter.controllers.nodeclaim import (
     consistency,
     disruption,
+    ending,
     expiration,
     garbagecollection,
     hydration,
@@ -17,6 +18,7 @@ __all__ = ["build"]
 
 def build(context: Context) -> list[Controller | Singleton]:
     """Return all controllers of NodeClaims."""
+    ending.counters(context.metrics)  # so that they are there before anything ends
     return [
         controller
         for module in (

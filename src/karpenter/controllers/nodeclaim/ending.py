@@ -1,8 +1,11 @@
 """Deleting a NodeClaim on our own account, and counting it."""
 
+from prometheus_client import Counter
+
 from karpenter.apis import labels
 from karpenter.apis.karpenter import NodeClaim
 from karpenter.base.duration import parse_duration
+from karpenter.base.metrics import Metrics
 from karpenter.controllers.context import Context
 from karpenter.kube.errors import NotFound
 
@@ -41,13 +44,22 @@ def count_disrupted(
         consolidation_policy,
         termination_mode(claim),
     )
-    context.metrics.counter(
-        "karpenter_nodeclaims_disrupted", "NodeClaims whose deletion Karpenter began.", _LABELS
-    ).labels(*values).inc()
+    claims_counter, pods_counter = counters(context.metrics)
+    claims_counter.labels(*values).inc()
     if pods is not None:
-        context.metrics.counter(
+        pods_counter.labels(*values).inc(pods)
+
+
+def counters(metrics: Metrics) -> tuple[Counter, Counter]:
+    """Return the counters of claims whose end we began, and of the pods on them."""
+    return (
+        metrics.counter(
+            "karpenter_nodeclaims_disrupted", "NodeClaims whose deletion Karpenter began.", _LABELS
+        ),
+        metrics.counter(
             "karpenter_pods_disruption_initiated", "Pods on nodes whose deletion Karpenter began.", _LABELS
-        ).labels(*values).inc(pods)
+        ),
+    )
 
 
 def termination_mode(claim: NodeClaim) -> str:

@@ -19,23 +19,6 @@ def facts(context: Context, claim: NodeClaim) -> dict[str, object]:
         "instance_type": labels.get(known.INSTANCE_TYPE, ""),
         "zone": labels.get(known.ZONE, ""),
         "capacity_type": labels.get(known.CAPACITY_TYPE, ""),
-        "price": price_of(context, claim),
+        "price": context.cluster.price(claim),
     }
     return {key: value for key, value in said.items() if value not in ("", None)}
-
-
-def price_of(context: Context, claim: NodeClaim) -> float | None:
-    """Return what the claim's machine costs, USD per hour; None when its offering is not known (any more)."""
-    labels = claim.metadata.labels
-    name, zone = labels.get(known.INSTANCE_TYPE), labels.get(known.ZONE)
-    if not name or not zone:
-        return None
-    for instance_type in context.cluster.catalogue(labels.get(known.NODEPOOL, "")):
-        if instance_type.name == name:
-            prices = [
-                offering.price
-                for offering in instance_type.offerings
-                if (offering.zone, offering.capacity_type) == (zone, labels.get(known.CAPACITY_TYPE))
-            ]
-            return min(prices, default=None)
-    return None

@@ -5,6 +5,7 @@ from karpenter.base.quantity import format_resources, resources_of
 from karpenter.controllers.context import Context
 from karpenter.controllers.nodepool.keyed import pool_controller
 from karpenter.kube.errors import NotFound
+from karpenter.kube.informer import Change
 from karpenter.kube.patch import merge
 from karpenter.runtime import Controller, Result, Singleton
 
@@ -16,9 +17,20 @@ _ALWAYS = ("cpu", "memory", "pods", "ephemeral-storage", "nodes")
 def build(context: Context) -> list[Controller | Singleton]:
     """Return the controller."""
 
+    cost = context.metrics.gauge(
+        "karpenter_nodepools_cost_total", "What a pool's machines cost, USD per hour.", ["nodepool"]
+    )
+
+    def forget(change: Change[NodePool]) -> None:
+        if change.type == "DELETED":
+            cost.remove(change.object.name)
+
+    context.cache.informer(NodePool).subscribe(forget)
+
     async def reconcile(pool: NodePool) -> Result:
         if not context.cluster.synced():
             return Result(_UNSYNCED_SECONDS)
+        cost.labels(pool.name).set(cost_of(context, pool))
         totals = {**dict.fromkeys(_ALWAYS, 0), **context.cluster.pool_resources(pool.name)}
         if resources_of(pool.status.resources) == totals and pool.status.nodes == totals["nodes"]:
             return Result(PERIOD_SECONDS)
@@ -31,3 +43,9 @@ def build(context: Context) -> list[Controller | Singleton]:
         return Result(PERIOD_SECONDS)
 
     return [pool_controller(context, "nodepool.counter", reconcile)]
+
+
+def cost_of(context: Context, pool: NodePool) -> float:
+    """Return what the launched machines of `pool` cost, USD per hour; unknown prices count as nothing."""
+    claims = context.cluster.claims_of_pool(pool.name)
+    return sum(context.cluster.price(claim) or 0.0 for claim in claims if claim.status.provider_id)

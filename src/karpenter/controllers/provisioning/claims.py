@@ -10,11 +10,13 @@ from typing import NamedTuple
 
 import msgspec
 import structlog
+from prometheus_client import Counter
 
 from karpenter.apis import labels as known
 from karpenter.apis.karpenter import NodeClaim, NodeClaimSpec, NodePool, ResourceRequests
 from karpenter.apis.meta import ObjectMeta, OwnerReference
 from karpenter.apis.nodepool_hash import nodepool_hash
+from karpenter.base.metrics import Metrics
 from karpenter.base.quantity import Resources, add, format_resources, resources_of
 from karpenter.base.randomness import name_suffix
 from karpenter.controllers.context import Context
@@ -148,11 +150,9 @@ async def _create(context: Context, draft: NodeClaim, wish: PlannedClaim, reason
         log.error(NOT_CREATED, NodeClaim=draft.name, error=str(error))
         return Creation(wish, None, str(error))
     context.cluster.note_claim_created(stored)
-    context.metrics.counter(
-        "karpenter_nodeclaims_created",
-        "NodeClaims created, by reason and pool.",
-        ["reason", "nodepool", "min_values_relaxed"],
-    ).labels(reason, wish.pool.name, "true" if wish.min_values_relaxed else "false").inc()
+    created_counter(context.metrics).labels(
+        reason, wish.pool.name, "true" if wish.min_values_relaxed else "false"
+    ).inc()
     log.info(
         CREATED,
         NodeClaim=stored.name,
@@ -164,6 +164,15 @@ async def _create(context: Context, draft: NodeClaim, wish: PlannedClaim, reason
         price=wish.price,
     )
     return Creation(wish, stored)
+
+
+def created_counter(metrics: Metrics) -> Counter:
+    """Return the counter of created claims."""
+    return metrics.counter(
+        "karpenter_nodeclaims_created",
+        "NodeClaims created, by reason and pool.",
+        ["reason", "nodepool", "min_values_relaxed"],
+    )
 
 
 async def _post(context: Context, draft: NodeClaim) -> NodeClaim:

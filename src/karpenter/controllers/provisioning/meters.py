@@ -1,10 +1,12 @@
 """The provisioner's metrics, by upstream's names."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from karpenter.base.clock import Clock
 from karpenter.base.metrics import Metrics
+from karpenter.controllers.metrics.series import Series
+from karpenter.state.cluster import Cluster
 
 _CONTROLLER = "provisioner"
 
@@ -12,7 +14,7 @@ _CONTROLLER = "provisioner"
 class Meters:
     """What is measured about passes."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, cluster: Cluster, clock: Clock) -> None:
         prefix = "karpenter_scheduler_"
         self._duration = metrics.histogram(
             f"{prefix}scheduling_duration_seconds", "How long a solve took.", ["controller"]
@@ -35,7 +37,24 @@ class Meters:
             "karpenter_pods_scheduling_decision_duration_seconds",
             "From when a pod was first seen to the first decision about it.",
         )
+        self._zones = Series(
+            metrics,
+            f"{prefix}pending_pods_by_effective_zone_count",
+            "Pods in need of a place by the zone they are tied to; `flexible` or `none` otherwise.",
+            ["controller", "zone"],
+        )
+        metrics.gauge(
+            "karpenter_cluster_state_synced", "Whether everything decisions depend on has been read."
+        ).set_function(lambda: float(cluster.synced()))
+        started = clock.monotonic()
+        metrics.gauge(
+            "karpenter_cluster_state_unsynced_time_seconds", "For how long it has not been."
+        ).set_function(lambda: 0.0 if cluster.synced() else clock.monotonic() - started)
         self._passes = 0
+
+    def zones(self, counts: Mapping[str, int]) -> None:
+        """Say how many waiting pods there are by zone."""
+        self._zones.replace({(_CONTROLLER, zone): float(count) for zone, count in counts.items()})
 
     @contextmanager
     def solving(self, clock: Clock, pods: int) -> Iterator[None]:

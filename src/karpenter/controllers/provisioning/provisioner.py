@@ -13,6 +13,7 @@ from karpenter.controllers.provisioning.claims import Creation, create_claims, s
 from karpenter.controllers.provisioning.demand import Demand, demand_of, problem_of, usable_pools
 from karpenter.controllers.provisioning.meters import Meters
 from karpenter.controllers.provisioning.validation import NOT_OURS
+from karpenter.controllers.provisioning.zones import pods_by_zone
 from karpenter.kube.errors import NotFound
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.pods import pod_key
@@ -39,7 +40,7 @@ class Provisioner:
     def __init__(self, context: Context, batcher: Batcher) -> None:
         self._context = context
         self._batcher = batcher
-        self._meters = Meters(context.metrics)
+        self._meters = Meters(context.metrics, context.cluster, context.clock)
         self._versions: dict[str, int] = {}
         self._catalogues: dict[str, tuple[InstanceType, ...]] = {}
 
@@ -69,6 +70,7 @@ class Provisioner:
         snapshot = cluster.snapshot()
         demand = demand_of(self._context, snapshot)
         self._tell_invalid(demand)
+        self._meters.zones(pods_by_zone(demand.pods, snapshot))
         if not demand.pods:
             self._meters.unschedulable.set(0)
             return None
