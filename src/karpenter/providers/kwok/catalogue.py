@@ -1,6 +1,7 @@
 """The catalogues of simulated nodes: upstream's generic grid, files in upstream's format, and EC2's."""
 
 import itertools
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ _CPUS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
 _FAMILIES = ((2, "c"), (4, "s"), (8, "m"))
 _ZONES = ("test-zone-a", "test-zone-b", "test-zone-c", "test-zone-d")
 _SPOT_SHARE = 0.7
+_SEPARATORS = re.compile(r"[.-]")
 
 
 class CatalogueError(ValueError):
@@ -130,13 +132,28 @@ def _load(where: str, raw: Any) -> InstanceType:
         except ValueError as error:
             raise CatalogueError(f"{where}: resources.{resource}: {error}") from error
     for number, offering in enumerate(entry.offerings):
-        keys = {expression.key for expression in offering.requirements}
-        for key in (labels.CAPACITY_TYPE, labels.ZONE):
-            if key not in keys:
-                raise CatalogueError(f"{where}: offerings[{number}]: Requirements lack {key}: add it")
-        if offering.price < 0:
-            raise CatalogueError(f"{where}: offerings[{number}]: Price is {offering.price}: want 0 or more")
+        _check_offering(f"{where}: offerings[{number}]", offering)
     return _build(entry)
+
+
+def _check_offering(where: str, offering: _Offering) -> None:
+    """Refuse an offering that has no single place, or no sensible price.
+
+    Raises:
+        CatalogueError: saying what is wrong with it.
+    """
+    for key in (labels.CAPACITY_TYPE, labels.ZONE):
+        found = [e for e in offering.requirements if e.key == key]
+        if not found:
+            raise CatalogueError(f"{where}: Requirements lack {key}: add it")
+        if len(found) > 1 or found[0].operator != "In" or len(found[0].values) != 1:
+            raise CatalogueError(f"{where}: Requirements: {key} wants operator In with exactly one value")
+    if offering.price < 0:
+        raise CatalogueError(f"{where}: Price is {offering.price}: want 0 or more")
+    try:
+        Requirements.from_specs(offering.requirements)
+    except ValueError as error:
+        raise CatalogueError(f"{where}: Requirements: {error}") from error
 
 
 def _build(entry: _Entry) -> InstanceType:
@@ -153,7 +170,8 @@ def _build(entry: _Entry) -> InstanceType:
     capacity.setdefault("pods", 110)
     zones = sorted({offering.zone for offering in offerings})
     kinds = sorted({offering.capacity_type for offering in offerings})
-    family, _, size = entry.name.partition("." if "." in entry.name else "-")
+    family, *_ = _SEPARATORS.split(entry.name, maxsplit=1)
+    size = entry.name.partition(".")[2]
     cores = str(capacity.get("cpu", 0) // 1000)
     requirements = Requirements.of(
         Requirement.of(labels.INSTANCE_TYPE, "In", [entry.name]),
@@ -161,8 +179,8 @@ def _build(entry: _Entry) -> InstanceType:
         Requirement.of(labels.OS, "In", entry.operating_systems),
         Requirement.of(labels.ZONE, "In", zones),
         Requirement.of(labels.CAPACITY_TYPE, "In", kinds),
-        Requirement.of(SIZE, "In", [size if "." in entry.name else cores]),
-        Requirement.of(FAMILY, "In", [family if size else entry.name[:1]]),
+        Requirement.of(SIZE, "In", [size or cores]),
+        Requirement.of(FAMILY, "In", [family if family != entry.name else entry.name[:1]]),
         Requirement.of(CPU, "In", [cores]),
         Requirement.of(MEMORY, "In", [str(capacity.get("memory", 0) >> 20)]),
     )

@@ -59,7 +59,8 @@ class KwokProvider:
         self._types = types
         self._offers = PriceOrder(types)
         self._by_name = {kind.name: kind for kind in types}
-        self.well_known_labels = KWOK_LABELS | EC2_LABELS
+        offered = {key for kind in types for offering in kind.offerings for key in offering.requirements}
+        self.well_known_labels = KWOK_LABELS | EC2_LABELS | offered
         self._claims = context.cache.informer(NodeClaim)
         self._nodes = context.cache.informer(Node)
         self._classes = context.cache.informer(KwokNodeClass)
@@ -143,7 +144,7 @@ class KwokProvider:
         """Bring the machine called `name` nearer to what its claim says: booted, or gone."""
         claim, node = self._claims.get(name), self._nodes.get(name)
         if claim is None or claim.deleting:
-            if claim is None and node is not None and not is_managed(node) and not node.deleting:
+            if claim is None and node is not None and _is_orphan(node) and not node.deleting:
                 await self._remove(node)
             return Result()
         if node is not None or not _is_booting(claim):
@@ -211,6 +212,11 @@ def node_name(claim: NodeClaim) -> str:
 def is_managed(node: Node) -> bool:
     """Tell whether the operator has taken the Node over: its removal is then its finalizer's matter."""
     return labels.TERMINATION_FINALIZER in node.metadata.finalizers
+
+
+def _is_orphan(node: Node) -> bool:
+    """Tell whether a Node without a claim is one of our machines that never registered."""
+    return not is_managed(node) and any(taint.matches(_UNREGISTERED) for taint in node.spec.taints)
 
 
 def _is_booting(claim: NodeClaim) -> bool:
