@@ -35,7 +35,7 @@ class Up:
 
     def __init__(self, folder: Path) -> None:
         self.kubeconfig = folder / "kubeconfig"
-        self._log = (folder / "up.log").open("ab")
+        self._log = folder / "up.log"
         self._command = [
             *(sys.executable, "-m", "karpenter", "up", "--plain"),
             *("--state", str(folder / "cluster.db"), "--kubeconfig", str(self.kubeconfig)),
@@ -44,7 +44,8 @@ class Up:
 
     def start(self) -> None:
         self.kubeconfig.unlink(missing_ok=True)
-        self._process = subprocess.Popen(self._command, stdout=self._log, stderr=self._log)
+        with self._log.open("ab") as log:  # the child keeps its own handle
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
 
     def kill(self) -> None:
         assert self._process is not None
