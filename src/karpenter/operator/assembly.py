@@ -13,7 +13,7 @@ from karpenter.apis.karpenter import NodeClaim, NodePool
 from karpenter.base.clock import Clock
 from karpenter.base.metrics import Metrics
 from karpenter.base.randomness import Random, name_suffix
-from karpenter.cloudprovider import ProviderContext
+from karpenter.cloudprovider import CloudProvider, ProviderContext
 from karpenter.controllers import disruption, metrics, node, nodeclaim, nodepool, provisioning
 from karpenter.controllers.context import Context, Settings
 from karpenter.kube.client import Client
@@ -45,11 +45,13 @@ class Operator:
         identity: str = "",
         namespace: str = "kube-system",
         solve_budget: Budget | None = None,
+        provider: Callable[[ProviderContext], CloudProvider] | None = None,
     ) -> None:
         """Assemble, without starting anything.
 
         `namespace` is where the Lease lives unless an option says otherwise; `solve_budget` replaces
-        `--solve-budget` where seconds mean nothing (virtual time).
+        `--solve-budget` where seconds mean nothing (virtual time); `provider` makes the cloud, instead of
+        the installed one that the options name.
 
         Raises:
             OptionError: when the options name a provider that is not installed.
@@ -59,17 +61,15 @@ class Operator:
         self.client = Client(transport)
         self.cache = Cache(self.client, clock=clock, rng=rng, metrics=self.metrics)
         self.recorder = Recorder(self.client, clock=clock, rng=rng)
-        self.provider = load_provider(
-            options.cloud_provider,
-            ProviderContext(
-                client=self.client,
-                cache=self.cache,
-                clock=clock,
-                rng=rng,
-                metrics=self.metrics,
-                settings=provider_settings or {},
-            ),
+        cloud = ProviderContext(
+            client=self.client,
+            cache=self.cache,
+            clock=clock,
+            rng=rng,
+            metrics=self.metrics,
+            settings=provider_settings or {},
         )
+        self.provider = provider(cloud) if provider else load_provider(options.cloud_provider, cloud)
         self.cluster = Cluster(
             self.cache, clock=clock, provider=self.provider, batch_max_duration=options.batch_max_duration
         )
