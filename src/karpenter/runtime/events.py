@@ -31,6 +31,27 @@ _ATTEMPTS = 5
 _PAUSE_SECONDS = 1.0
 
 
+class EventLimit:
+    """Holds a kind of event to `per_second` on average, `burst` at once; what is over is not said at all."""
+
+    def __init__(self, clock: Clock, per_second: float, burst: int) -> None:
+        self._clock = clock
+        self._per_second = per_second
+        self._burst = float(burst)
+        self._left = self._burst
+        self._at = clock.monotonic()
+
+    def take(self) -> bool:
+        """Tell whether one more may be said now, and count it."""
+        now = self._clock.monotonic()
+        self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
+        self._at = now
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
+
+
 class Recorder:
     """Publishes events in the background."""
 
@@ -54,14 +75,18 @@ class Recorder:
         *,
         dedupe: Sequence[str] = (),
         dedupe_seconds: float = 120.0,
+        limit: EventLimit | None = None,
     ) -> None:
         """Say `message` about `obj`, unless the same was said within `dedupe_seconds`.
 
-        `dedupe` names what makes it the same (with the reason); empty: the object itself.
+        `dedupe` names what makes it the same (with the reason); empty: the object itself. With `limit`, it is
+        dropped when too many that share the limit were said lately.
         """
         now = self._clock.now()
         key = f"{reason.lower()}-{'-'.join(dedupe or (obj.metadata.uid or obj.key,))}"
         if self._until.get(key, 0.0) > now:
+            return
+        if limit is not None and not limit.take():
             return
         if len(self._until) >= _MEMORY_LIMIT:
             self._until = {known: until for known, until in self._until.items() if until > now}

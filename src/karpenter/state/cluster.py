@@ -227,11 +227,14 @@ class Cluster:
 
     def nominate(self, node_name: str) -> None:
         """Note that pods were promised to a node (or to a claim without one, by the claim's name)."""
-        row = next((r for r in self.nodes() if r.name == node_name), None)
-        anchor = f"claim/{row.claim.name}" if row is not None and row.claim is not None else node_name
+        node = self._nodes.get(node_name)
+        claim = self.claim_for(node.spec.provider_id) if node is not None else self._claim(node_name)
+        anchor = f"claim/{claim.name}" if claim is not None else node_name
         self._nominated[anchor] = self._clock.now() + self.nomination_seconds
-        if row is not None:
-            self._dirty.add(_token_of(row))
+        if claim is not None:
+            self._dirty.add(_claim_token(claim))
+        elif node is not None:
+            self._dirty.add(_node_token(node))
 
     def mark_for_deletion(self, provider_ids: Iterable[str]) -> None:
         """Take machines out of the capacity: they are about to go."""
@@ -428,12 +431,16 @@ class Cluster:
         """Return the objects that make up a row now."""
         if token.startswith("claim/"):
             name = token.removeprefix("claim/")
-            claim = self._claims.get(name) or self._unconfirmed.created(name)
+            claim = self._claim(name)
             return None, claim if claim is not None and not claim.status.provider_id else None
         if token.startswith("node/"):
             node = self._nodes.get(token.removeprefix("node/"))
             return (node if node is not None and not node.spec.provider_id else None), None
         return self.node_for(token), self.claim_for(token)
+
+    def _claim(self, name: str) -> NodeClaim | None:
+        """Return a claim as the watch has it, or as we created it."""
+        return self._claims.get(name) or self._unconfirmed.created(name)
 
     def _planned_size(self, claim: NodeClaim) -> PlannedSize | None:
         if claim.status.provider_id:
@@ -456,7 +463,7 @@ class Cluster:
             self._dirty.add(_node_token(node))
 
     def _touch_claim(self, name: str) -> None:
-        claim = self._claims.get(name) or self._unconfirmed.created(name)
+        claim = self._claim(name)
         if claim is not None:
             self._dirty.add(_claim_token(claim))
 
@@ -518,12 +525,6 @@ def _claim_token(claim: NodeClaim) -> str:
 
 def _node_token(node: Node) -> str:
     return node.spec.provider_id or f"node/{node.name}"
-
-
-def _token_of(row: NodeView) -> str:
-    if row.provider_id:
-        return row.provider_id
-    return f"claim/{row.claim.name}" if row.claim is not None else f"node/{row.name}"
 
 
 def _too_early(node: Node) -> bool:

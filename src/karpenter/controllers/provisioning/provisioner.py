@@ -4,15 +4,14 @@ from collections.abc import Sequence
 
 import structlog
 
-from karpenter.apis import conditions
 from karpenter.apis.core import Pod
 from karpenter.apis.karpenter import NodeClaim, NodePool
 from karpenter.controllers.context import Context
 from karpenter.controllers.provisioning.batcher import Batcher
-from karpenter.controllers.provisioning.claims import Creation, create_claims, shortened
+from karpenter.controllers.provisioning.claims import create_claims, shortened
 from karpenter.controllers.provisioning.demand import Demand, demand_of, problem_of, usable_pools
 from karpenter.controllers.provisioning.meters import Meters
-from karpenter.controllers.provisioning.validation import NOT_OURS
+from karpenter.controllers.provisioning.telling import Teller
 from karpenter.controllers.provisioning.zones import pods_by_zone
 from karpenter.kube.errors import NotFound
 from karpenter.model.instancetype import InstanceType
@@ -28,9 +27,7 @@ FOUND = "found provisionable pod(s)"
 COMPUTED = "computed new nodeclaim(s) to fit pod(s)"
 NO_POOLS = "no dynamic nodepools found"
 NO_TYPES = "could not list the instance types of a nodepool"
-IGNORED = "ignoring pod"
 
-SCHEDULING_EVENT_SECONDS = 300.0
 _CONFIRM_AFTER_SECONDS = 5.0
 
 
@@ -41,6 +38,7 @@ class Provisioner:
         self._context = context
         self._batcher = batcher
         self._meters = Meters(context.metrics, context.cluster, context.clock)
+        self._teller = Teller(context, self._meters)
         self._versions: dict[str, int] = {}
         self._catalogues: dict[str, tuple[InstanceType, ...]] = {}
 
@@ -69,7 +67,7 @@ class Provisioner:
         # From here to the problem nothing waits: what is seen is one moment.
         snapshot = cluster.snapshot()
         demand = demand_of(self._context, snapshot)
-        self._tell_invalid(demand)
+        self._teller.invalid(demand)
         self._meters.zones(pods_by_zone(demand.pods, snapshot))
         if not demand.pods:
             self._meters.unschedulable.set(0)
@@ -121,93 +119,11 @@ class Provisioner:
                 lower_bound=plan.lower_bound,
             )
         created = await create_claims(self._context, wanted, "provisioned")
-        self._tell_placed(snapshot, plan, pods)
-        self._tell_created(created, pods)
-        self._tell_unschedulable(plan, pods)
+        self._teller.placed(snapshot, plan, pods)
+        self._teller.created(created, pods)
+        self._teller.unschedulable(snapshot, plan, pods)
 
     def _still_wanted(self, planned: PlannedClaim, pods: dict[str, Pod]) -> bool:
         """Tell whether, after the solver's time, any pod of the claim still needs it."""
         cluster = self._context.cluster
         return any(cluster.needs_place(pods[key]) for key in planned.pods)
-
-    def _tell_placed(self, snapshot: Snapshot, plan: Plan, pods: dict[str, Pod]) -> None:
-        """Nominate existing machines for the pods that are expected on them."""
-        rows = {row.name: row for row in snapshot.nodes}
-        for name, keys in plan.placements.items():
-            self._context.cluster.nominate(name)
-            row = rows[name]
-            places = [f"nodeclaim/{row.claim.name}"] if row.claim is not None else []
-            places += [f"node/{row.node.name}"] if row.node is not None else []
-            healthy = self._is_healthy(row.nodepool)
-            for key in keys:
-                self._nominate_pod(pods[key], ", ".join(places), healthy)
-
-    def _tell_created(self, created: Sequence[Creation], pods: dict[str, Pod]) -> None:
-        for creation in created:
-            if creation.claim is None:
-                for key in creation.planned.pods:
-                    self._decide(pods[key], placed=False)
-                continue
-            self._context.cluster.nominate(creation.claim.name)
-            healthy = self._is_healthy(creation.planned.pool.name)
-            for key in creation.planned.pods:
-                self._nominate_pod(pods[key], f"nodeclaim/{creation.claim.name}", healthy)
-
-    def _nominate_pod(self, pod: Pod, places: str, healthy: bool) -> None:
-        if not pod.spec.node_name:
-            self._decide(pod, placed=True, healthy=healthy)
-        self._context.recorder.publish(
-            pod, "Normal", "Nominated", f"Pod should schedule on: {places}", dedupe=[pod.metadata.uid]
-        )
-
-    def _decide(self, pod: Pod, *, placed: bool, healthy: bool = False) -> None:
-        waited = self._context.cluster.pod_times.decided(
-            pod_key(pod), self._context.clock.now(), placed=placed, healthy_pool=healthy
-        )
-        if waited is not None:
-            self._meters.decision_seconds.observe(waited)
-
-    def _tell_unschedulable(self, plan: Plan, pods: dict[str, Pod]) -> None:
-        self._meters.unschedulable.set(len(plan.unschedulable))
-        empty: dict[str, bool] = {}
-        for failure in plan.unschedulable:
-            pod = pods[failure.pod]
-            self._decide(pod, placed=False)
-            self._refuse(pod, str(failure))
-            for refusal in failure.refusals:
-                if refusal.constraint in ("nodepool", "minValues") and refusal.place:
-                    empty[refusal.place.removeprefix("nodepool/")] = refusal.constraint == "minValues"
-        for name, by_min_values in sorted(empty.items()):
-            pool = self._context.cluster.pool(name)
-            if pool is not None:
-                self._context.recorder.publish(
-                    pool,
-                    "Warning",
-                    "NoCompatibleInstanceTypes",
-                    "NodePool requirements filtered out all compatible available instance types"
-                    + (" due to minValues incompatibility" if by_min_values else ""),
-                    dedupe=[pool.metadata.uid],
-                    dedupe_seconds=60.0,
-                )
-
-    def _tell_invalid(self, demand: Demand) -> None:
-        self._meters.ignored.set(len(demand.invalid))
-        for pod, error in demand.invalid:
-            self._decide(pod, placed=False)
-            log.debug(IGNORED, Pod=pod_key(pod), error=error)
-            if error != NOT_OURS:
-                self._refuse(pod, error)
-
-    def _refuse(self, pod: Pod, error: str) -> None:
-        self._context.recorder.publish(
-            pod,
-            "Warning",
-            "FailedScheduling",
-            f"Failed to schedule pod, {error}",
-            dedupe=[pod.metadata.uid],
-            dedupe_seconds=SCHEDULING_EVENT_SECONDS,
-        )
-
-    def _is_healthy(self, pool: str) -> bool:
-        found = self._context.cluster.pool(pool)
-        return found is not None and conditions.is_true(found.status.conditions, "NodeRegistrationHealthy")
