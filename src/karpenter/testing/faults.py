@@ -1,4 +1,4 @@
-"""A bad connection to an API server, on purpose: lost requests and answers, refusals, broken and late watches."""
+"""A bad connection to an API server, on purpose: lost requests and answers, broken and late watches."""
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
@@ -34,6 +34,11 @@ class Faults(msgspec.Struct):
     def all(cls, chance: float) -> "Faults":
         """Everything goes wrong with the same probability."""
         return cls(chance, chance, chance, chance, chance)
+
+    def set(self, other: "Faults") -> None:
+        """Become like `other` from now on."""
+        for field in self.__struct_fields__:
+            setattr(self, field, getattr(other, field))
 
 
 class FaultyTransport:

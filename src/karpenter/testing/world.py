@@ -1,0 +1,263 @@
+"""The whole operator over a whole embedded cluster, under virtual time, with a watchdog on every write.
+
+async def scenario() -> None:
+    async with world() as w:
+        await w.apply(TUTORIAL)
+        await w.scale("scaleup", 30)
+        await w.until_settled()
+
+run_virtual(scenario())
+
+Assembled as `karpenter up` does it; what differs is the clock, the steps instead of seconds the solver may
+take, and that the operator can be killed and its connection be made a bad one.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import yaml
+
+from karpenter.apis import conditions
+from karpenter.apis.core import Event, Node, Pod
+from karpenter.apis.crds import load_crds
+from karpenter.apis.karpenter import NodeClaim
+from karpenter.apis.workloads import Deployment
+from karpenter.base.clock import LoopClock
+from karpenter.base.randomness import seeded
+from karpenter.cloudprovider import CloudProvider, ProviderContext
+from karpenter.embedded.cluster import EmbeddedCluster
+from karpenter.kube.client import Client
+from karpenter.kube.errors import error_of
+from karpenter.kube.patch import apply, merge
+from karpenter.model import pods as podlib
+from karpenter.model.problem import Budget
+from karpenter.operator.assembly import Operator
+from karpenter.operator.options import parse_options
+from karpenter.runtime import InlineExecutor
+from karpenter.runtime.leader import LeadershipLost
+from karpenter.testing.fakeprovider import FakeCloud, FakeProvider
+from karpenter.testing.faults import Faults, FaultyTransport
+from karpenter.testing.watchdog import Watchdog
+
+RESTART_SECONDS = 1.0
+"""From the end of an operator's process until the next one starts, when nobody killed it."""
+
+
+class World:
+    """What a scenario holds on to."""
+
+    def __init__(
+        self,
+        *,
+        seed: int | str = 1,
+        cloud: FakeCloud | None = None,
+        arguments: tuple[str, ...] = (),
+        catalogue: str = "generic",
+        steps: int = 50,
+    ) -> None:
+        self.clock = LoopClock()
+        self.cloud = cloud
+        self.faults = Faults()
+        self.kubernetes = EmbeddedCluster(clock=self.clock, rng=seeded(f"{seed}/cluster"), crds=load_crds())
+        self.store = self.kubernetes.server.store
+        self.watchdog = Watchdog(self.clock.now)
+        self.store.journal = self.watchdog.take
+        self.client = Client(self.kubernetes.transport(), field_manager="user")
+        self.runs = 0
+        """How many operators there have been."""
+        self._seed = seed
+        self._options = parse_options(arguments, {})
+        self._settings = {"instance-catalogue": catalogue}
+        self._budget = Budget(steps=steps)
+        self._task: asyncio.Task[None] | None = None
+
+    # --- the operator's life ------------------------------------------------------------------------------
+
+    async def start_operator(self) -> None:
+        """Start a new operator that remembers nothing, and one more whenever it ends by itself."""
+        self._task = asyncio.create_task(self._run_operator(), name="operator")
+        await asyncio.sleep(0)
+
+    async def kill_operator(self, *, graceful: bool = False) -> None:
+        """Stop the operator wherever it is; unless `graceful`, its last words do not get through."""
+        assert self._task is not None
+        if not graceful:
+            self.transport.cut()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._task = None
+
+    async def restart_operator(self, *, graceful: bool = False) -> None:
+        """Kill the operator and start the next."""
+        await self.kill_operator(graceful=graceful)
+        await self.start_operator()
+
+    async def _run_operator(self) -> None:
+        while True:
+            operator = self._new_operator()
+            try:
+                await operator.run()
+            except* LeadershipLost:
+                self.transport.cut()
+            await self.clock.sleep(RESTART_SECONDS)
+
+    def _new_operator(self) -> Operator:
+        self.runs += 1
+        own = f"{self._seed}/operator/{self.runs}"
+        self.transport = FaultyTransport(
+            self.kubernetes.transport(), self.faults, clock=self.clock, rng=seeded(f"{own}/faults")
+        )
+        cloud = self.cloud
+
+        def fake(context: ProviderContext) -> CloudProvider:
+            return FakeProvider.of(context, cloud)  # type: ignore[arg-type]
+
+        self.operator = Operator(
+            self.transport,
+            self._options,
+            clock=self.clock,
+            rng=seeded(own),
+            executor=InlineExecutor(),
+            provider_settings=self._settings,
+            identity="karpenter-0",
+            solve_budget=self._budget,
+            provider=fake if cloud is not None else None,
+        )
+        return self.operator
+
+    # --- what users do ------------------------------------------------------------------------------------
+
+    async def apply(self, manifests: str | Mapping[str, Any] | list[dict[str, Any]]) -> None:
+        """Apply YAML text, or raw objects, as `kubectl apply --server-side` would."""
+        if isinstance(manifests, str):
+            manifests = [document for document in yaml.safe_load_all(manifests) if document]
+        for obj in [manifests] if isinstance(manifests, Mapping) else manifests:
+            patch = apply(dict(obj), field_manager="user", force=True)
+            response = await self.client.transport.request(
+                "PATCH",
+                self._path(obj),
+                query={"fieldManager": "user", "force": "true"},
+                body=patch.encode(),
+                content_type=patch.content_type,
+            )
+            if response.status >= 400:
+                raise error_of(response.status, response.body)
+
+    def _path(self, obj: Mapping[str, Any]) -> str:
+        for kind in self.kubernetes.server.registry.all():
+            if (kind.api_version, kind.kind) == (obj["apiVersion"], obj["kind"]):
+                metadata = obj["metadata"]
+                root = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
+                scope = f"/namespaces/{metadata.get('namespace', 'default')}" if kind.namespaced else ""
+                return f"{root}{scope}/{kind.plural}/{metadata['name']}"
+        raise KeyError(f"no kind {obj['kind']} in {obj['apiVersion']}")
+
+    async def scale(self, name: str, replicas: int) -> None:
+        """Scale a Deployment of namespace default."""
+        await self.client.patch(
+            Deployment, name, merge({"spec": {"replicas": replicas}}), namespace="default"
+        )
+
+    async def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        await self.clock.sleep(seconds)
+
+    # --- what is there ------------------------------------------------------------------------------------
+
+    async def claims(self) -> list[NodeClaim]:
+        """Return all NodeClaims."""
+        return await self.client.list(NodeClaim)
+
+    async def nodes(self) -> list[Node]:
+        """Return all Nodes."""
+        return await self.client.list(Node)
+
+    async def pods(self, app: str = "") -> list[Pod]:
+        """Return the pods of namespace default (with the label `app`)."""
+        return await self.client.list(Pod, "default", label_selector=f"app={app}" if app else "")
+
+    async def events(self, reason: str) -> list[Event]:
+        """Return events with a reason."""
+        return [event for event in await self.client.list(Event) if event.reason == reason]
+
+    async def trouble(self) -> str:
+        """Return what is not yet as it should be in a calm cluster; empty when all is."""
+        pods, nodes, claims = await self.pods(), await self.nodes(), await self.claims()
+        waiting = [p.name for p in pods if p.deleting or not conditions.is_true(p.status.conditions, "Ready")]
+        if waiting:
+            return f"pods do not run: {waiting[:5]} ({len(waiting)})"
+        if sorted(c.status.node_name for c in claims) != [n.name for n in nodes]:
+            return f"claims {sorted(c.name for c in claims)} do not match nodes {[n.name for n in nodes]}"
+        young = [
+            c.name for c in claims if c.deleting or not conditions.is_true(c.status.conditions, "Initialized")
+        ]
+        if young:
+            return f"claims come or go: {young}"
+        busy = {p.spec.node_name for p in pods if not podlib.is_daemon(p)}
+        idle = [n.name for n in nodes if n.name not in busy]
+        return f"empty nodes: {idle}" if idle else ""
+
+    # --- expectations -------------------------------------------------------------------------------------
+
+    async def until(self, what: str, holds: Callable[[], Awaitable[bool]], *, within: float = 120.0) -> float:
+        """Wait until `holds`, looked at every half second; return how many seconds that took.
+
+        Raises:
+            AssertionError: saying `what` did not come about, or what must never be.
+        """
+        started = self.clock.now()
+        while not await holds():
+            self.check()
+            if self.clock.now() - started >= within:
+                raise AssertionError(
+                    f"within {within:g} s it did not come about that {what}: {await self.trouble()}"
+                )
+            await self.clock.sleep(0.5)
+        return self.clock.now() - started
+
+    async def until_settled(self, *, within: float = 300.0) -> float:
+        """Wait until all pods run, and no machine comes, goes or is empty; return the seconds it took."""
+
+        async def calm() -> bool:
+            if await self.trouble():
+                return False
+            await self.clock.sleep(0.5)  # controllers have had their say
+            return not await self.trouble()
+
+        return await self.until("the cluster is calm", calm, within=within)
+
+    async def until_replicas(self, name: str, replicas: int, *, within: float = 300.0) -> float:
+        """Wait until a Deployment has exactly so many pods, all ready, and the cluster is calm."""
+
+        async def there() -> bool:
+            return len(await self.pods(name)) == replicas and not await self.trouble()
+
+        return await self.until(f"{name} has {replicas} ready pods", there, within=within)
+
+    def check(self) -> None:
+        """Fail if anything ever was that must never be, or the operator has ended."""
+        assert not self.watchdog.violations, "\n".join(self.watchdog.violations)
+        if self._task is not None and self._task.done():
+            self._task.result()
+            raise AssertionError("the operator has ended")
+
+
+@asynccontextmanager
+async def world(*, start: bool = True, **options: Any) -> AsyncIterator[World]:
+    """Run a `World` (its arguments as keywords) for the length of the block, on a virtual loop."""
+    w = World(**options)
+    running = asyncio.create_task(w.kubernetes.run(), name="kubernetes")
+    try:
+        await w.kubernetes.ready.wait()
+        if start:
+            await w.start_operator()
+        yield w
+        w.check()
+    finally:
+        if w._task is not None:
+            await w.kill_operator()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        w.kubernetes.close()
