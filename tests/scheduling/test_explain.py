@@ -12,7 +12,7 @@ def test_a_refusal_names_place_reason_counts_and_remedy() -> None:
     (refused,) = solve(a_problem([a_pod(cpu="100")])).unschedulable
     assert unschedulable_text(refused).splitlines() == [
         "pod default/pod cannot be scheduled:",
-        "  - nodepool/default: no instance type has enough resources, requirements=, "
+        "  - nodepool/default: no instance type has enough resources, "
         "resources=cpu=100, memory=1Gi, pods=1 (resources rule out 4 of 4 instance types); "
         "request at most 16 cpu, or allow larger instance types",
     ]

@@ -60,6 +60,13 @@ class Catalogue:
     def __len__(self) -> int:
         return len(self.types)
 
+    def values_of(self, key: str) -> tuple[str, ...]:
+        """Return the values of a label that can be bought at present, sorted."""
+        found = {value for kind in self._offering_kinds if key in kind for value in kind[key].permitted()}
+        if not found:
+            found = {v for t in self.types if key in t.requirements for v in t.requirements[key].permitted()}
+        return tuple(sorted(found))
+
     def evaluate(self, requirements: Requirements, well_known: frozenset[str]) -> Evaluation:
         """Return which types can be bought under `requirements`, and for how much.
 

@@ -4,10 +4,12 @@ import numpy as np
 
 from karpenter.base.quantity import format_resources, format_units
 from karpenter.model.reasons import Constraint, Refusal
+from karpenter.model.requirements import Requirements
 from karpenter.scheduling.catalogue import Amounts, Mask
 from karpenter.scheduling.classes import PodClass, Variant
 from karpenter.scheduling.space import Axis, PoolSpace
 
+_SHOWN_VALUES = 10
 _ABSURD_MILLICORES = 1_000_000 * 1000
 
 
@@ -65,15 +67,19 @@ def refuse(space: PoolSpace, pod_class: PodClass, variant: Variant, wanted: Amou
             return no("minValues", f"minValues requirement is not met for label(s) {keys}", "lower minValues")
         return no("resources", "no instance type has enough resources")
     message = _no_type(evaluation.matching, fitting, evaluation.offered)
-    suffix = f", requirements={merged.without(*space.requirements)}, resources={_text(pod_class)}"
+    asked = merged.without(*space.requirements)
+    suffix = (f", requirements={asked}" if len(asked) else "") + f", resources={_text(pod_class)}"
     if not (evaluation.matching & fitting & evaluation.offered).any():
         constraint = _constraint(evaluation.matching, fitting, evaluation.offered)
         hint = ""
         if constraint == "resources" and pod_class.requests.get("cpu", 0) >= _ABSURD_MILLICORES:
             hint = " (CPU request >= 1 Million, m vs M typo?)"
-        return no(
-            constraint, message + hint + suffix, _resource_remedy(space, pod_class, wanted, axis, constraint)
+        remedy = (
+            _resource_remedy(space, wanted, axis)
+            if constraint == "resources"
+            else _selection_remedy(space, merged, fitting)
         )
+        return no(constraint, message + hint + suffix, remedy)
     return no("hostPorts", "the pod's host ports conflict with those of daemons" + suffix)
 
 
@@ -143,15 +149,28 @@ def _limit_remedy(space: PoolSpace, suitable: Mask) -> str:
     return "raise " + " and ".join(raises) if raises else ""
 
 
-def _resource_remedy(
-    space: PoolSpace, pod_class: PodClass, wanted: Amounts, axis: Axis, constraint: Constraint
-) -> str:
+def _selection_remedy(space: PoolSpace, merged: Requirements, fitting: Mask) -> str:
+    """Name the one label that has to be asked for differently, and the values that would do."""
+    for key in merged:
+        without = space.evaluate(merged.without(key))
+        if not (without.matching & without.offered & fitting).any():
+            continue
+        values = space.catalogue.values_of(key)
+        shown = [*values[:_SHOWN_VALUES], *(["..."] if len(values) > _SHOWN_VALUES else [])]
+        whose = "the NodePool's requirements" if key in space.requirements else "the pod's node selection"
+        return f"change {key} in {whose}" + (f", there are: {', '.join(shown)}" if shown else "")
+    return "change what the pod or the NodePool selects: no instance type has all of it"
+
+
+def _resource_remedy(space: PoolSpace, wanted: Amounts, axis: Axis) -> str:
     """Name the resource that even the largest type lacks, and how much of it there is."""
-    if constraint != "resources" or not len(space.catalogue):
+    if not len(space.catalogue):
         return ""
     largest = space.room.max(axis=0)
     for column in np.flatnonzero(wanted > largest).tolist():
         name = axis.names[column]
-        most = format_units(name, max(0, int(largest[column])))
+        if largest[column] <= 0:
+            return f"allow instance types that have {name}: none of these has"
+        most = format_units(name, int(largest[column]))
         return f"request at most {most} {name}, or allow larger instance types"
     return "request less, or allow instance types that have all of it together"

@@ -88,6 +88,18 @@ async def _failure(pools: list[NodePool], **pod: Any) -> str:
             [ZONE],
             id="a spread over a zone that is not there",
         ),
+        pytest.param(
+            [a_nodepool()],
+            {"node_selector": {ZONE: "zone-z"}},
+            [f"(to fix: change {ZONE} in the pod's node selection, there are: zone-a, zone-b)"],
+            id="a zone that is not there",
+        ),
+        pytest.param(
+            [a_nodepool()],
+            {"requests": {"nvidia.com/gpu": "1"}},
+            ["(to fix: allow instance types that have nvidia.com/gpu: none of these has)"],
+            id="a resource that no type has",
+        ),
         pytest.param([], {}, ["no nodepools found"], id="no pool at all"),
     ],
 )
