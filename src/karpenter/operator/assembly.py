@@ -14,6 +14,7 @@ from karpenter.base.clock import Clock
 from karpenter.base.metrics import Metrics
 from karpenter.base.randomness import Random, name_suffix
 from karpenter.cloudprovider import CloudProvider, ProviderContext
+from karpenter.cloudprovider.metered import MeteredProvider
 from karpenter.controllers import disruption, metrics, node, nodeclaim, nodepool, provisioning
 from karpenter.controllers.context import Context, Settings
 from karpenter.kube.client import Client
@@ -69,7 +70,8 @@ class Operator:
             metrics=self.metrics,
             settings=provider_settings or {},
         )
-        self.provider = provider(cloud) if provider else load_provider(options.cloud_provider, cloud)
+        inner = provider(cloud) if provider else load_provider(options.cloud_provider, cloud)
+        self.provider = MeteredProvider(inner, clock=clock, metrics=self.metrics)
         self.cluster = Cluster(
             self.cache, clock=clock, provider=self.provider, batch_max_duration=options.batch_max_duration
         )
