@@ -80,12 +80,10 @@ def _value(budget: Budget, nodes: int, now: float) -> int:
     if not is_active(budget, now):
         return UNLIMITED
     text = budget.nodes
-    try:
-        if text.endswith("%"):
-            return -(-nodes * int(text[:-1]) // 100)
-        return int(text)
-    except ValueError:
-        raise ValueError(f"nodes {text!r} is neither a number nor a percentage") from None
+    number = text.removesuffix("%")
+    if not (number.isascii() and number.isdigit()):
+        raise ValueError(f"nodes {text!r} is neither a number nor a percentage")
+    return int(number) if number == text else -(-nodes * int(number) // 100)
 
 
 def _counts(node: NodeView) -> bool:
