@@ -1,0 +1,98 @@
+"""Pools that are wrong or whose machines fail, and the others that go on."""
+
+from karpenter.apis.conditions import get
+from karpenter.apis.core import Taint
+from karpenter.apis.karpenter import NodePool
+from karpenter.apis.meta import Condition
+from karpenter.base.virtualtime import run_virtual
+from karpenter.kube.patch import merge
+from karpenter.testing.builders import a_nodepool, a_pod, some_pods
+from karpenter.testing.environment import Environment, environment
+
+TWICE = [Taint(key="example.com/a", effect="NoSchedule"), Taint(key="example.com/a", effect="NoSchedule")]
+
+
+async def _condition(env: Environment, pool: str, type: str) -> Condition | None:
+    return get((await env.client.get(NodePool, pool)).status.conditions, type)
+
+
+def test_a_bad_pool_says_so_and_the_others_go_on() -> None:
+    """What the schema lets through makes the pool NotReady, with words; pods go to the next pool."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            await env.create(a_nodepool("broken", weight=100, taints=TWICE))
+            await env.create(a_nodepool("good"))
+            pods = await env.create_all(some_pods(2))
+            await env.expect_scheduled(pods)
+            failed = await _condition(env, "broken", "ValidationSucceeded")
+            assert failed is not None
+            assert (failed.status, failed.reason) == ("False", "NodePoolValidationFailed")
+            assert "spec.template.spec.taints[1]" in failed.message
+            ready = await _condition(env, "broken", "Ready")
+            assert ready is not None
+            assert ready.status == "False"
+            pools = {claim.metadata.labels["karpenter.sh/nodepool"] for claim in await env.claims()}
+            assert pools == {"good"}
+
+    run_virtual(scenario())
+
+
+def test_a_pool_that_is_repaired_is_used() -> None:
+    """Ready follows the spec; pods that waited for the pool get their machine soon after."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            await env.create(a_nodepool(taints=TWICE))
+            pod = await env.create(a_pod())
+            await env.wait(30)
+            assert not await env.claims()
+            repaired = {"spec": {"template": {"spec": {"taints": None}}}}
+            await env.client.patch(NodePool, "default", merge(repaired))
+            await env.expect_scheduled([pod], within=30)
+
+    run_virtual(scenario())
+
+
+def test_health_survives_a_restart_and_ends_with_a_change() -> None:
+    """A restarted operator reads health back from the condition; a changed pool starts anew."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            await env.create(a_nodepool())
+            await env.expect_scheduled([await env.create(a_pod())])
+            await env.wait(10)
+            await env.restart()
+            await env.wait(10)
+            pool = await env.client.get(NodePool, "default")
+            assert env.cluster.pool_health.verdict(pool.metadata.uid) is True
+            health = await _condition(env, "default", "NodeRegistrationHealthy")
+            assert health is not None
+            assert health.status == "True"
+            change = {"spec": {"template": {"metadata": {"labels": {"team": "blue"}}}}}
+            await env.client.patch(NodePool, "default", merge(change))
+            await env.wait(10)
+            assert env.cluster.pool_health.verdict(pool.metadata.uid) is None
+            health = await _condition(env, "default", "NodeRegistrationHealthy")
+            assert health is not None
+            assert health.status == "Unknown"
+
+    run_virtual(scenario())
+
+
+def test_claims_that_register_together_leave_the_pool_healthy() -> None:
+    """Many writers of one condition: their conflicts delay nobody, and the condition is right in the end."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            await env.create(a_nodepool())
+            pods = await env.create_all(some_pods(30, cpu="3"))
+            await env.expect_scheduled(pods, within=60)
+            await env.wait(10)
+            health = await _condition(env, "default", "NodeRegistrationHealthy")
+            assert health is not None
+            assert health.status == "True"
+            for claim in await env.claims():
+                await env.expect_condition(claim.name, "Initialized", within=1)
+
+    run_virtual(scenario())
