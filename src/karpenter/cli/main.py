@@ -35,13 +35,16 @@ def up(
     ] = None,
     script: Annotated[str, typer.Option(help="Steps to drive: `tutorial`, or a YAML file of steps.")] = "",
     exit_when_settled: Annotated[
-        bool, typer.Option("--exit-when-settled", help="End when the script is done and nothing changes.")
+        bool,
+        typer.Option("--exit-when-settled", help="End when the script is done, if any, and nothing changes."),
     ] = False,
     state: Annotated[Path | None, typer.Option(help="Keep the cluster in this file across restarts.")] = None,
     kubeconfig: Annotated[Path, typer.Option(help="Where to write the kubeconfig for kubectl.")] = Path(
         ".karpenter/kubeconfig"
     ),
-    port: Annotated[int, typer.Option(help="Port of the API server on 127.0.0.1 (0: any free one).")] = 0,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the API server on 127.0.0.1 (0: any free one).")
+    ] = 0,
     cloud_provider: Annotated[str, typer.Option(help="Which cloud to use.")] = "kwok",
     instance_types_file_path: Annotated[
         str, typer.Option(help="Instance types in upstream's JSON format instead of the EC2 catalogue.")

@@ -63,9 +63,15 @@ def _run(options: UpOptions) -> int:
     try:
         return asyncio.run(_Up(options).run())
     except* _EXPECTED as errors:
-        for error in dict.fromkeys(str(leaf) for leaf in _leaves(errors)):
+        for error in dict.fromkeys(_line(leaf) for leaf in _leaves(errors)):
             print(f"karpenter up: {error}", file=sys.stderr)
     return 1
+
+
+def _line(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split())
 
 
 def _leaves(group: BaseExceptionGroup) -> list[BaseException]:
