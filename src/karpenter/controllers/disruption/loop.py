@@ -13,6 +13,7 @@ from karpenter.cloudprovider import CloudProviderError
 from karpenter.controllers.context import Context
 from karpenter.controllers.disruption.queue import CommandQueue
 from karpenter.controllers.metrics.series import Series
+from karpenter.disruption.annotations import notes
 from karpenter.disruption.budgets import PoolBudget, Reason, budget_problems, pool_budget
 from karpenter.disruption.candidates import Blocked, Candidate, find_candidates
 from karpenter.disruption.command import Command
@@ -25,6 +26,7 @@ log = structlog.get_logger()
 
 _POLL_SECONDS = 10.0
 _UNCONSOLIDATABLE_SECONDS = 900.0
+_ANNOTATION_SECONDS = 3600.0  # what is said stays true; more often would only be noise
 _UNSYNCED_SECONDS = 1.0
 VALIDATION_SECONDS = 15.0
 
@@ -71,6 +73,7 @@ class DisruptionLoop:
         started = self._context.clock.monotonic()
         candidates, blocked = await self._candidates(snapshot)
         self._tell_blocked(snapshot, blocked)
+        self._tell_pods(snapshot)
         eligible = [candidate for candidate in candidates if why_kept(candidate) is None]
         self._eligible.labels("empty").set(len(eligible))
         budgets = self._budgets(snapshot)
@@ -167,6 +170,18 @@ class DisruptionLoop:
                     "No allowed disruptions for disruption reason Empty due to blocking budget",
                     dedupe=(pool.metadata.uid, "Empty"),
                     dedupe_seconds=60.0,
+                )
+
+    def _tell_pods(self, snapshot: Snapshot) -> None:
+        for node in snapshot.nodes:
+            for note in notes(node.pods, snapshot.taken_at) if node.managed else ():
+                self._context.recorder.publish(
+                    note.pod,
+                    note.type,
+                    note.reason,
+                    note.message,
+                    dedupe=(note.pod.metadata.uid, note.message),
+                    dedupe_seconds=_ANNOTATION_SECONDS,
                 )
 
     def _tell_node(self, view: NodeView, reason: str, message: str, seconds: float) -> None:

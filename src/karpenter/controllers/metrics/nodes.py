@@ -1,5 +1,7 @@
 """What nodes have, what is asked of them, and how well the cluster is used."""
 
+import re
+
 from karpenter.base.quantity import Resources, add, subtract, total
 from karpenter.base.timestamps import parse_time
 from karpenter.controllers.context import Context
@@ -9,6 +11,7 @@ from karpenter.model.snapshot import NodeView
 from karpenter.runtime import Result, Singleton
 
 _PERIOD_SECONDS = 5.0
+_REFUSED = re.compile(r"[^a-z0-9_]")
 
 _AMOUNTS = {
     "karpenter_nodes_allocatable": "What pods can use of a node.",
@@ -80,8 +83,12 @@ class NodeMetrics:
 
 
 def _label_name(key: str) -> str:
-    """Return a node label's name as a metric label, upstream's way: what follows the slash."""
-    return key.rpartition("/")[2].lower().replace("-", "_")
+    """Return a node label's name as a metric label, upstream's way: what follows the slash.
+
+    Clouds may define any label, so what Prometheus would refuse in a name is replaced as well.
+    """
+    name = _REFUSED.sub("_", key.rpartition("/")[2].lower())
+    return f"_{name}" if name[:1].isdigit() else name
 
 
 def _amounts_of(view: NodeView) -> dict[str, Resources]:
