@@ -1,10 +1,10 @@
 """What a cloud may answer instead of success.
 
-    CloudProviderError
-    ├── NodeClaimNotFound      the instance is not there (any more); for delete: it is gone, good
-    ├── InsufficientCapacity   none of the allowed offerings can be had now; plan anew
-    ├── NodeClassNotReady      the node class cannot be used yet; plan anew later
-    └── CreateError            anything else; carries the condition's reason and message; retried
+CloudProviderError
+├── NodeClaimNotFound      the instance is not there (any more); for delete: it is gone, good
+├── InsufficientCapacity   none of the allowed offerings can be had now; plan anew
+├── NodeClassNotReady      the node class cannot be used yet; plan anew later
+└── CreateError            anything else; carries the condition's reason and message; retried
 """
 
 
