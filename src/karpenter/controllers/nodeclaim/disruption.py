@@ -70,7 +70,10 @@ class Markers:
     async def reconcile(self, name: str) -> Result:
         """Bring the markers of one claim up to date; what failed is raised after the rest is written."""
         claim = self._claims.get(name)
-        if claim is None or claim.deleting or not self._context.cluster.manages(claim.spec.node_class_ref):
+        if claim is None:
+            self._drift.forget(name)
+            return Result()
+        if claim.deleting or not self._context.cluster.manages(claim.spec.node_class_ref):
             return Result()
         pool = self._context.cluster.pool(claim.metadata.labels.get(known.NODEPOOL, ""))
         if pool is None:

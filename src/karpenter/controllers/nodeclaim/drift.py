@@ -30,20 +30,19 @@ class Drift:
             or await self._provider_drift(claim)
         )
 
-    def forget(self, uid: str) -> None:
-        """Drop what is remembered of a claim."""
-        self._types_found.pop(uid, None)
+    def forget(self, name: str) -> None:
+        """Drop what is remembered of a claim that is gone."""
+        self._types_found.pop(name, None)
 
     async def _type_drift(self, claim: NodeClaim, pool: NodePool) -> str:
         now = self._context.clock.now()
-        uid = claim.metadata.uid
         if now - created_at(claim) <= TYPE_CHECK_AGE_SECONDS:
             return ""
-        if now - self._types_found.get(uid, float("-inf")) < TYPE_CHECK_SECONDS:
+        if now - self._types_found.get(claim.name, float("-inf")) < TYPE_CHECK_SECONDS:
             return ""
         reason = instance_type_drift(claim, await self._context.provider.instance_types(pool))
         if not reason:
-            self._types_found[uid] = now
+            self._types_found[claim.name] = now
         return reason
 
     async def _provider_drift(self, claim: NodeClaim) -> str:

@@ -107,6 +107,7 @@ class GarbageCollector:
         known = {claim.status.provider_id for claim in claims}
         orphans = {i.status.provider_id: i for i in instances if i.status.provider_id not in known}
         self._first_seen = {key: self._first_seen.get(key, now) for key in orphans}
+        names = {claim.name for claim in claims}
         launching = {c.name for c in claims if not c.status.provider_id}
         for provider_id, instance in sorted(orphans.items()):
             since = instance.metadata.creation_timestamp
@@ -114,7 +115,7 @@ class GarbageCollector:
             named = instance.metadata.name
             if age < ORPHAN_SECONDS or (launching and (not named or named in launching)):
                 continue
-            if any(claim.name == named for claim in claims):
+            if named in names:
                 continue
             log.info(INSTANCE_COLLECTED, provider_id=provider_id)
             try:

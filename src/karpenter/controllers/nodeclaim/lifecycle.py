@@ -74,11 +74,17 @@ class Lifecycle:
         if not self._context.cluster.manages(claim.spec.node_class_ref):
             return Result()
         if claim.deleting:
-            return await self._finalization.run(claim)
+            try:
+                return await self._finalization.run(claim)
+            except NotFound:
+                return Result()  # the claim went while we looked after it
         if self._context.cluster.is_ending(claim):
             return Result()  # the watch will tell; until then this copy must not launch anything
         if labels.TERMINATION_FINALIZER not in claim.metadata.finalizers:
-            claim = await self._guard(claim)
+            try:
+                claim = await self._guard(claim)
+            except NotFound:
+                return Result()
         now = self._context.clock.now()
         wanted = conditions.initialised(claim, now)
         after: list[float] = []
@@ -89,6 +95,8 @@ class Lifecycle:
             except StepError as error:
                 wanted = error.claim
                 errors.append(error.error)
+            except NotFound:
+                errors.append(Requeue())  # its Node went; the next look finds out what that means
             except Exception as error:  # the other steps run all the same
                 errors.append(error)
             else:
@@ -110,6 +118,8 @@ class Lifecycle:
 
     async def _write(self, before: NodeClaim, after: NodeClaim) -> None:
         """Write what the steps changed: metadata, then status."""
+        if after == before:
+            return  # nearly always: a Node's heartbeat is no news
         client = self._context.client
         version = before.metadata.resource_version
         try:

@@ -121,7 +121,7 @@ class Provisioner:
         created = await create_claims(self._context, wanted, "provisioned")
         self._teller.placed(snapshot, plan, pods)
         self._teller.created(created, pods)
-        self._teller.unschedulable(snapshot, plan, pods)
+        self._teller.unschedulable(snapshot, plan, pods, self._catalogues)
 
     def _still_wanted(self, planned: PlannedClaim, pods: dict[str, Pod]) -> bool:
         """Tell whether, after the solver's time, any pod of the claim still needs it."""

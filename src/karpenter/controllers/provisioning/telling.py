@@ -31,6 +31,8 @@ NOMINATIONS_AT_ONCE = 10
 
 Pods = Mapping[str, Pod]
 """The pods of a pass by key."""
+Catalogues = Mapping[str, tuple[InstanceType, ...]]
+"""Instance types by pool."""
 
 
 class Teller:
@@ -65,11 +67,14 @@ class Teller:
             for key in creation.planned.pods:
                 self._nominate(pods[key], f"nodeclaim/{creation.claim.name}", healthy)
 
-    def unschedulable(self, snapshot: Snapshot, plan: Plan, pods: Pods) -> None:
-        """Tell pods why there is nothing for them, and pools that they allow no instance type."""
+    def unschedulable(self, snapshot: Snapshot, plan: Plan, pods: Pods, catalogues: Catalogues) -> None:
+        """Tell pods why there is nothing for them, and pools that they allow no instance type.
+
+        `catalogues` is what each pool could buy in this pass; a pool that could not tell is not in it.
+        """
         self._meters.unschedulable.set(len(plan.unschedulable))
         cluster = self._context.cluster
-        without_types = {pool.name for pool in snapshot.nodepools if not cluster.catalogue(pool.name)}
+        without_types = {pool.name for pool in snapshot.nodepools if not catalogues.get(pool.name)}
         refused: dict[str, bool] = {}
         for failure in plan.unschedulable:
             pod = pods[failure.pod]
@@ -81,7 +86,7 @@ class Teller:
                     refused[name] = refused.get(name, False) or refusal.constraint == "minValues"
         for name, by_min_values in sorted(refused.items()):
             found = cluster.pool(name)
-            if found is not None and (by_min_values or is_barren(found, cluster.catalogue(name))):
+            if found is not None and (by_min_values or is_barren(found, catalogues.get(name, ()))):
                 self._tell_barren(found, by_min_values)
 
     def invalid(self, demand: Demand) -> None:
