@@ -8,6 +8,7 @@ embedded kubelets see to that).
 from collections.abc import Iterable, Sequence
 
 import msgspec
+import structlog
 
 from karpenter.apis import labels as known
 from karpenter.apis.core import Node, NodeSpec, NodeStatus
@@ -23,13 +24,15 @@ from karpenter.cloudprovider import (
     RepairPolicy,
 )
 from karpenter.kube.client import Client
-from karpenter.kube.errors import AlreadyExists, NotFound
+from karpenter.kube.errors import AlreadyExists, ApiError, NotFound
 from karpenter.kube.transport import TransportError
 from karpenter.model import taints
 from karpenter.model.instancetype import InstanceType
 from karpenter.providers.kwok.nodeclass import KwokNodeClass
 from karpenter.providers.kwok.offers import PriceOrder, labels_of
 from karpenter.testing.builders import some_instance_types
+
+log = structlog.get_logger()
 
 _FAKE_NODE = "kwok.x-k8s.io/node"
 
@@ -113,7 +116,7 @@ class FakeProvider:
             for provider_id in sorted(self.cloud.instances):
                 try:
                     await self._tend(provider_id)
-                except TransportError:
+                except (ApiError, TransportError):
                     continue  # it comes round again
 
     async def create(self, claim: NodeClaim) -> NodeClaim:
@@ -186,7 +189,6 @@ class FakeProvider:
             return
         if self._clock.now() < instance.launched_at + wait:
             return
-        instance.joined = True
         claim = instance.claim
         node = Node(
             metadata=ObjectMeta(
@@ -200,7 +202,8 @@ class FakeProvider:
         try:
             await self._client.create(node)
         except AlreadyExists:
-            return
+            log.debug("machine has joined before", Node=node.name)
+        instance.joined = True  # only now: a failed request is tried again
 
     async def remove_node(self, name: str) -> None:
         """Delete a Node as a cloud's own controller would."""
