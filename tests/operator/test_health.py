@@ -4,9 +4,10 @@ import asyncio
 import socket
 
 import aiohttp
+import pytest
 
 from karpenter.base.metrics import Metrics
-from karpenter.operator.health import health_app, metrics_app, serving
+from karpenter.operator.health import PortTaken, health_app, metrics_app, serving
 
 
 def _free_port() -> int:
@@ -25,7 +26,7 @@ def test_readyz_says_which_check_fails_and_why() -> None:
 
     async def scenario() -> None:
         port, why = _free_port(), ["state is not synced"]
-        async with serving(health_app({"state": lambda: why[0]}), port, "127.0.0.1"):
+        async with serving(health_app({"state": lambda: why[0]}), port, "port", "127.0.0.1"):
             assert await _get(port, "/readyz") == (503, "[-]state failed: state is not synced")
             assert await _get(port, "/healthz") == (200, "ok")
             why[0] = ""
@@ -40,7 +41,7 @@ def test_metrics_come_in_prometheus_text() -> None:
     async def scenario() -> None:
         port, metrics = _free_port(), Metrics()
         metrics.counter("karpenter_nodes_created_total", "Nodes.", ["nodepool"]).labels("default").inc()
-        async with serving(metrics_app(metrics), port, "127.0.0.1"):
+        async with serving(metrics_app(metrics), port, "port", "127.0.0.1"):
             status, text = await _get(port, "/metrics")
         assert status == 200
         assert 'karpenter_nodes_created_total{nodepool="default"} 1.0' in text
@@ -52,7 +53,23 @@ def test_port_zero_serves_nothing() -> None:
     """Port 0 turns a server off."""
 
     async def scenario() -> None:
-        async with serving(metrics_app(Metrics()), 0):
+        async with serving(metrics_app(Metrics()), 0, "metrics-port"):
             pass
+
+    asyncio.run(scenario())
+
+
+def test_a_taken_port_is_said_with_its_option() -> None:
+    """The error names the option, the port and the reason."""
+
+    async def scenario() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            with pytest.raises(PortTaken, match=f"--metrics-port={port} .*address already in use"):
+                async with serving(metrics_app(Metrics()), port, "metrics-port", "127.0.0.1"):
+                    pass
+        with pytest.raises(PortTaken, match="--metrics-port=70000"):
+            async with serving(metrics_app(Metrics()), 70000, "metrics-port", "127.0.0.1"):
+                pass
 
     asyncio.run(scenario())

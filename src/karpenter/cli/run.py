@@ -13,10 +13,13 @@ from karpenter.base.randomness import unseeded
 from karpenter.kube.config import ConfigError, load_config
 from karpenter.kube.http import HttpTransport
 from karpenter.operator.assembly import Operator
-from karpenter.operator.health import health_app, metrics_app, serving
+from karpenter.operator.health import PortTaken, health_app, metrics_app, serving
 from karpenter.operator.logs import Sink, configure_logs
 from karpenter.operator.options import OptionError, Options, describe_options, parse_options
 from karpenter.runtime import ThreadExecutor
+from karpenter.runtime.leader import LeadershipLost
+
+_EXPECTED = (OptionError, ConfigError, LeadershipLost, PortTaken, OSError)
 
 _HELP = """Usage: karpenter run [--kubeconfig=FILE] [OPTIONS]
 
@@ -28,17 +31,46 @@ Options (flag beats environment beats default):
 
 
 def run_operator(arguments: Sequence[str]) -> int:
-    """Run until SIGTERM or Ctrl-C; return the exit code (2 for options that cannot be)."""
+    """Run until SIGTERM or Ctrl-C; return the exit code.
+
+    0 when asked to end, 1 when leadership is lost or a port is taken, 2 for options that cannot be.
+    """
     if {"--help", "-h"} & set(arguments):
         print(_HELP + describe_options())
         return 0
-    kubeconfig, rest = _take_kubeconfig(arguments)
     try:
+        kubeconfig, rest = _take_kubeconfig(arguments)
         options = parse_options(rest, os.environ)
+    except OptionError as error:
+        return _fail(2, error)
+    return _run_until_stopped(options, kubeconfig)
+
+
+def _run_until_stopped(options: Options, kubeconfig: str | None) -> int:
+    code = 1
+    try:
         return asyncio.run(_run(options, kubeconfig))
-    except (OptionError, ConfigError) as error:
-        print(f"karpenter run: {error}", file=sys.stderr)
-        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BaseExceptionGroup as group:
+        known, unknown = group.split(_EXPECTED)
+        if unknown is not None or known is None:
+            raise
+        error: BaseException = known
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+    except _EXPECTED as single:
+        error = single
+        code = 2 if isinstance(single, (OptionError, ConfigError)) else 1
+    return _fail(code, error)
+
+
+def _fail(code: int, error: BaseException) -> int:
+    text = str(error)
+    if isinstance(error, OSError) and error.filename:
+        text = f"{error.filename}: {error.strerror}"
+    print(f"karpenter run: {text}", file=sys.stderr)
+    return code
 
 
 def _take_kubeconfig(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -48,6 +80,8 @@ def _take_kubeconfig(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
     for word in words:
         if word == "--kubeconfig":
             kubeconfig = next(words, None)
+            if kubeconfig is None:
+                raise OptionError("--kubeconfig needs a value: --kubeconfig=FILE")
         elif word.startswith("--kubeconfig="):
             kubeconfig = word.partition("=")[2]
         else:
@@ -56,6 +90,7 @@ def _take_kubeconfig(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
 
 
 async def _run(options: Options, kubeconfig: str | None) -> int:
+    stop = _stop_signal()
     clock, rng = SystemClock(), unseeded()
     namespace = os.environ.get("SYSTEM_NAMESPACE", "") or "kube-system"
     async with AsyncExitStack() as stack:
@@ -80,20 +115,23 @@ async def _run(options: Options, kubeconfig: str | None) -> int:
             identity=os.environ.get("POD_NAME", ""),
             namespace=namespace,
         )
-        await stack.enter_async_context(serving(health_app(operator.readiness()), options.health_probe_port))
-        await stack.enter_async_context(serving(metrics_app(operator.metrics), options.metrics_port))
+        health, metrics = options.health_probe_port, options.metrics_port
+        await stack.enter_async_context(
+            serving(health_app(operator.readiness()), health, "health-probe-port")
+        )
+        await stack.enter_async_context(serving(metrics_app(operator.metrics), metrics, "metrics-port"))
         await stack.enter_async_context(background(operator.run(), "operator"))
-        await _stop_signal()
+        await stop.wait()
     return 0
 
 
-async def _stop_signal() -> None:
-    """Return when the process is asked to end (SIGTERM, Ctrl-C)."""
+def _stop_signal() -> asyncio.Event:
+    """Return what is set when the process is asked to end (SIGTERM, Ctrl-C)."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await stop.wait()
+    return stop
 
 
 def _sink(path: str, stack: AsyncExitStack) -> Sink:

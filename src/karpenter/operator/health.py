@@ -1,6 +1,7 @@
 """The operator's small web: /healthz and /readyz on one port, /metrics on another."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -12,6 +13,10 @@ Check = Callable[[], str]
 """Returns why not; empty when all is well."""
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class PortTaken(Exception):
+    """Something else listens there already, or the port cannot be."""
 
 
 def health_app(checks: dict[str, Check]) -> web.Application:
@@ -45,11 +50,11 @@ def metrics_app(metrics: Metrics) -> web.Application:
 
 
 @asynccontextmanager
-async def serving(app: web.Application, port: int, host: str = "0.0.0.0") -> AsyncIterator[None]:
+async def serving(app: web.Application, port: int, option: str, host: str = "0.0.0.0") -> AsyncIterator[None]:
     """Serve `app` on `host`:`port` for the length of the block; port 0 means not at all.
 
     Raises:
-        OSError: when the port is taken.
+        PortTaken: when that cannot be; names `option`, which the port comes from.
     """
     if port == 0:
         yield
@@ -57,7 +62,14 @@ async def serving(app: web.Application, port: int, host: str = "0.0.0.0") -> Asy
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except (OSError, OverflowError) as error:
+            number = getattr(error, "errno", None)
+            reason = os.strerror(number).lower() if number else str(error)
+            raise PortTaken(
+                f"--{option}={port} cannot be served: {reason} (choose another, or 0 for none)"
+            ) from error
         yield
     finally:
         await runner.cleanup()
