@@ -211,6 +211,10 @@ class Cache:
             finally:
                 self._tasks = None
 
+    def unsynced(self) -> list[str]:
+        """Return the kinds whose first whole list is not in yet."""
+        return sorted({kind.__name__ for (kind, _, _), i in self._informers.items() if not i.synced})
+
     def _count(self, kind: type[KubeObject]) -> float:
         """Return how many objects all informers of `kind` hold."""
         return float(sum(len(i) for (known, _, _), i in self._informers.items() if known is kind))
