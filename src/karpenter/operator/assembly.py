@@ -103,8 +103,13 @@ class Operator:
     def readiness(self) -> dict[str, Callable[[], str]]:
         """Return the checks of /readyz."""
         return {
-            "crd": lambda: "" if self._crds_served() else "NodePool and NodeClaim are not served yet",
-            "state": lambda: "" if self.cluster.synced() else "cluster state is not synced",
+            "crd": self._missing_crds,
+            "state": lambda: (
+                ""
+                if self.cluster.synced()
+                else "the copy of the cluster is not whole yet"
+                + "".join(f"; not listed: {kind}" for kind in self.cache.unsynced()[:5])
+            ),
         }
 
     async def run(self) -> None:
@@ -129,8 +134,13 @@ class Operator:
             for controller in self.controllers:
                 tasks.create_task(controller.run(), name=controller.name)
 
-    def _crds_served(self) -> bool:
-        return all(self.cache.informer(kind).synced for kind in (NodePool, NodeClaim))
+    def _missing_crds(self) -> str:
+        missing = sorted(
+            f"{kind.resource.plural}.{kind.resource.group}"
+            for kind in (NodePool, NodeClaim)
+            if not self.cache.informer(kind).synced
+        )
+        return f"the API server does not serve (yet): {', '.join(missing)}" if missing else ""
 
 
 def settings_of(options: Options, solve_budget: Budget | None = None) -> Settings:
