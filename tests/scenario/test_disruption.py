@@ -63,9 +63,7 @@ def test_a_budget_holds_while_nodes_empty() -> None:
             await w.apply([node_class(), pool(budgets=[{"nodes": "1"}])])
             await w.apply(deployment("web", 4, affinity=_apart("web")))
             await w.wait(30)
-            count = len(await w.claims())
-            if count < 2:
-                pytest.skip("pods that stay apart are not supported yet")
+            assert len(await w.claims()) == 4
             await w.scale("web", 0)
             while await w.claims():
                 await w.wait(0.1)

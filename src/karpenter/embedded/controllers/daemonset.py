@@ -112,6 +112,9 @@ def plan_daemonset(daemonset: FullDaemonSet, nodes: list[Node], pods: list[Pod],
             misscheduled += 1
             if not may_go_on:
                 delete += alive
+    there = {node.name for node in nodes}
+    # Nothing can ever bind a pod that is pinned to a node that has gone; bound ones are the pod collector's.
+    delete += [p for p in pods if not p.spec.node_name and not p.deleting and target_node(p) not in there]
     delete += [] if delete else _outdated(daemonset, wanted, update, now)
     status, look_again = _status(daemonset, wanted, misscheduled, update, now)
     return DaemonPlan(create, delete, status, look_again)
