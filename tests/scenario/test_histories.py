@@ -12,6 +12,7 @@ import pytest
 
 from karpenter.base.randomness import Random, seeded
 from karpenter.base.virtualtime import run_virtual
+from karpenter.cloudprovider import InsufficientCapacity
 from karpenter.model.pods import requests
 from karpenter.testing.fakeprovider import FakeCloud
 from karpenter.testing.faults import Faults
@@ -50,7 +51,7 @@ async def _trouble(w: World, rng: Random) -> None:
         await w.wait(rng.choice([0.0, 1.0, 20.0]))
         await w.start_operator()
     elif chance == "faults":
-        w.faults.set(Faults.all(rng.choice([0.0, 0.01, 0.1])))
+        w.faults.set(Faults.all(rng.choice([0.0, 0.01, 0.1, 0.3])))
     elif chance in ("claim", "node"):
         found = await (w.claims() if chance == "claim" else w.nodes())
         if found:
@@ -61,7 +62,13 @@ async def _trouble(w: World, rng: Random) -> None:
 async def history(seed: int, *, fake: bool) -> Counter[str]:
     """Live through one history; return what happened."""
     rng = seeded(f"history/{seed}")
-    async with world(seed=seed, cloud=FakeCloud() if fake else None) as w:
+    cloud = FakeCloud() if fake else None
+    if cloud is not None:
+        cloud.create_seconds = rng.choice([0.0, 0.0, 3.0])
+        cloud.join_seconds = rng.choice([0.5, 2.0, 30.0])
+        cloud.delete_seconds = rng.choice([0.0, 4.0])
+        cloud.next_errors = [InsufficientCapacity("sold out")] * rng.choice([0, 0, 3])
+    async with world(seed=seed, cloud=cloud) as w:
         limits = rng.choice([{}, {"cpu": "200", "nodes": 40}])
         await w.apply([node_class(), pool(limits=limits, weight=10), pool("spare")])
         if rng.random() < 0.5:

@@ -78,6 +78,8 @@ class FaultyTransport:
             method, path, query=query, body=body, content_type=content_type, accept=accept
         )
         self.carried[method, path] += 1
+        if self._cut:
+            raise TransportError("the connection was cut before the answer came")
         if self._happens(self.faults.lose_answer):
             raise TransportError("the answer was lost")
         return answer

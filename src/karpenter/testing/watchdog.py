@@ -21,7 +21,7 @@ _POOL = "karpenter.sh/nodepool"
 class Watchdog:
     """Put its `take` in the place of a `Store.journal`."""
 
-    def __init__(self, now: Callable[[], float], then: Callable[[Journal], None] | None = None) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
         self.violations: list[str] = []
         self.objects: dict[str, dict[str, Raw]] = {kind: {} for kind in _KEPT}
         self.history: list[bytes] = []
@@ -30,12 +30,13 @@ class Watchdog:
         self.writes: Counter[str] = Counter()
         """Writes by resource."""
         self._now = now
-        self._then = then
+        self.then: Callable[[Journal], None] | None = None
+        """Told of each write before it is noted."""
 
     def take(self, entry: Journal) -> None:
         """Note one write."""
-        if self._then is not None:
-            self._then(entry)
+        if self.then is not None:
+            self.then(entry)
         kind, key = entry.group_resource, entry.record.key
         self.writes[kind] += 1
         if kind not in self.objects:

@@ -28,6 +28,7 @@ from karpenter.base.clock import LoopClock
 from karpenter.base.randomness import seeded
 from karpenter.cloudprovider import CloudProvider, ProviderContext
 from karpenter.embedded.cluster import EmbeddedCluster
+from karpenter.embedded.store import Journal
 from karpenter.kube.client import Client
 from karpenter.kube.errors import error_of
 from karpenter.kube.patch import apply, merge
@@ -72,6 +73,7 @@ class World:
         self._settings = {"instance-catalogue": catalogue}
         self._budget = Budget(steps=steps)
         self._task: asyncio.Task[None] | None = None
+        self._transports: list[FaultyTransport] = []
 
     # --- the operator's life ------------------------------------------------------------------------------
 
@@ -88,6 +90,30 @@ class World:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
+
+    async def kill_operator_after(self, writes: int, *, within: float = 60.0) -> bool:
+        """Kill the operator right after so many more writes, before it hears of the last one's success.
+
+        Returns whether there were so many within some seconds.
+        """
+        transport, reached = self.transport, asyncio.Event()
+        target = self.watchdog.writes.total() + writes
+
+        def count(_: Journal) -> None:
+            if self.watchdog.writes.total() + 1 >= target:
+                transport.cut()
+                reached.set()
+
+        self.watchdog.then = count
+        try:
+            async with asyncio.timeout(within):
+                await reached.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self.watchdog.then = None
+        await self.kill_operator()
+        return True
 
     async def restart_operator(self, *, graceful: bool = False) -> None:
         """Kill the operator and start the next."""
@@ -109,6 +135,7 @@ class World:
         self.transport = FaultyTransport(
             self.kubernetes.transport(), self.faults, clock=self.clock, rng=seeded(f"{own}/faults")
         )
+        self._transports.append(self.transport)
         cloud = self.cloud
 
         def fake(context: ProviderContext) -> CloudProvider:
@@ -239,6 +266,13 @@ class World:
     def check(self) -> None:
         """Fail if anything ever was that must never be, or the operator has ended."""
         assert not self.watchdog.violations, "\n".join(self.watchdog.violations)
+        around = [
+            path
+            for transport in self._transports
+            for method, path in transport.carried
+            if method == "DELETE" and "/pods/" in path
+        ]
+        assert not around, f"pods were deleted around the Eviction API: {around}"
         if self._task is not None and self._task.done():
             self._task.result()
             raise AssertionError("the operator has ended")
