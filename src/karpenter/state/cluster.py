@@ -8,13 +8,13 @@ created for on them (`karpenter.state.reservations`). That is what keeps a secon
 capacity again, and why an unlaunched claim need not stop anybody else's provisioning.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar, cast
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 from karpenter.apis import labels as known
-from karpenter.apis.core import Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod
+from karpenter.apis.core import Node, Pod
 from karpenter.apis.karpenter import NodeClaim, NodeClassRef, NodePool
-from karpenter.apis.workloads import CSINode, DaemonSet, PodDisruptionBudget, StorageClass
+from karpenter.apis.workloads import DaemonSet
 from karpenter.base.clock import Clock
 from karpenter.base.quantity import Resources, add
 from karpenter.cloudprovider import CloudProvider
@@ -28,7 +28,8 @@ from karpenter.state.daemons import daemon_pods
 from karpenter.state.podtimes import PodLedger
 from karpenter.state.poolhealth import PoolHealth
 from karpenter.state.reservations import Reservations
-from karpenter.state.rows import PlannedSize, view_of
+from karpenter.state.rows import PlannedSize, is_too_early, view_of
+from karpenter.state.tables import Tables
 from karpenter.state.unconfirmed import Unconfirmed
 
 T = TypeVar("T")
@@ -55,12 +56,7 @@ class Cluster:
         self._claims = cache.informer(NodeClaim)
         self._pools = cache.informer(NodePool)
         self._daemon_sets = cache.informer(DaemonSet)
-        self._pdbs = cache.informer(PodDisruptionBudget)
-        self._volume_claims = cache.informer(PersistentVolumeClaim)
-        self._volumes = cache.informer(PersistentVolume)
-        self._storage_classes = cache.informer(StorageClass)
-        self._namespaces = cache.informer(Namespace)
-        self._csi_nodes = cache.informer(CSINode)
+        self._tables = Tables(cache)
         self._rows: dict[str, NodeView] = {}
         self._dirty: set[str] = set()
         self._sorted: tuple[NodeView, ...] | None = ()
@@ -73,7 +69,7 @@ class Cluster:
         self._nominated: dict[str, float] = {}
         self._catalogues = Catalogues()
         self._planned: dict[str, PlannedSize] = {}
-        self._slow: dict[str, object] = {}
+        self._by_weight: tuple[NodePool, ...] | None = None
         self._unconsolidated_at = clock.now()
         self._subscribe()
 
@@ -87,12 +83,7 @@ class Cluster:
             self._claims,
             self._pools,
             self._daemon_sets,
-            self._pdbs,
-            self._volume_claims,
-            self._volumes,
-            self._storage_classes,
-            self._namespaces,
-            self._csi_nodes,
+            *self._tables.informers,
         )
         return all(informer.synced for informer in informers)
 
@@ -105,15 +96,13 @@ class Cluster:
             taken_at=now,
             nodes=nodes,
             pending=self._pending_pods(),
-            nodepools=self._slowly("pools", self._sorted_pools),
+            nodepools=self._sorted_pools(),
             daemons=daemon_pods(self._daemon_sets.items(), self._pods),
-            pdbs=self._slowly("pdbs", lambda: tuple(self._pdbs.items())),
-            volume_claims=self._slowly("pvcs", lambda: {o.key: o for o in self._volume_claims.items()}),
-            volumes=self._slowly("pvs", lambda: {o.key: o for o in self._volumes.items()}),
-            storage_classes=self._slowly("scs", lambda: {o.key: o for o in self._storage_classes.items()}),
-            namespaces=self._slowly(
-                "namespaces", lambda: {o.name: dict(o.metadata.labels) for o in self._namespaces.items()}
-            ),
+            pdbs=self._tables.pdbs(),
+            volume_claims=self._tables.volume_claims(),
+            volumes=self._tables.volumes(),
+            storage_classes=self._tables.storage_classes(),
+            namespaces=self._tables.namespaces(),
         )
 
     def nodes(self) -> tuple[NodeView, ...]:
@@ -160,7 +149,7 @@ class Cluster:
 
     def managed_pools(self) -> tuple[NodePool, ...]:
         """Return the managed pools, in order of preference."""
-        return self._slowly("pools", self._sorted_pools)
+        return self._sorted_pools()
 
     def catalogue(self, pool: str) -> tuple[InstanceType, ...]:
         """Return what the pool could buy when it was last asked; empty when it never was."""
@@ -295,21 +284,6 @@ class Cluster:
         self._nodes.subscribe(self._on_node)
         self._pods.subscribe(self._on_pod)
         self._pools.subscribe(self._on_pool)
-        seldom: tuple[tuple[str, Informer[Any]], ...] = (
-            ("pdbs", self._pdbs),
-            ("pvcs", self._volume_claims),
-            ("pvs", self._volumes),
-            ("scs", self._storage_classes),
-            ("namespaces", self._namespaces),
-        )
-        for name, informer in seldom:
-            self._forget_when_changed(name, informer)
-
-    def _forget_when_changed(self, name: str, informer: Informer[Any]) -> None:
-        def on_change(_: Change[Any]) -> None:
-            self._slow.pop(name, None)
-
-        informer.subscribe(on_change)
 
     def _on_claim(self, change: Change[NodeClaim]) -> None:
         claim, old = change.object, change.old
@@ -391,7 +365,7 @@ class Cluster:
             self.mark_unconsolidated()
 
     def _on_pool(self, change: Change[NodePool]) -> None:
-        self._slow.pop("pools", None)
+        self._by_weight = None
         if change.type == "DELETED":
             self._catalogues.forget(change.object.name)
         if change.old is None or change.old.metadata.generation != change.object.metadata.generation:
@@ -403,7 +377,7 @@ class Cluster:
         """Make one row anew, or drop it."""
         node, claim = self._parts(token)
         self._sorted = None
-        if (node is None and claim is None) or (claim is None and node is not None and _too_early(node)):
+        if (node is None and claim is None) or (claim is None and node is not None and is_too_early(node)):
             self._rows.pop(token, None)
             return
         pods = {pod_key(p): p for p in self.pods_on(node.name) if not is_terminal(p)} if node else {}
@@ -508,15 +482,11 @@ class Cluster:
     # --- the rest -----------------------------------------------------------------------------------------
 
     def _sorted_pools(self) -> tuple[NodePool, ...]:
-        managed = [p for p in self._pools.items() if self.manages(p.spec.template.spec.node_class_ref)]
-        managed.sort(key=lambda pool: pool.name, reverse=True)
-        return tuple(sorted(managed, key=lambda pool: -(pool.spec.weight or 0)))
-
-    def _slowly(self, name: str, make: Callable[[], T]) -> T:
-        """Return what changes seldom; made again only after its informer told of a change."""
-        if name not in self._slow:
-            self._slow[name] = make()
-        return cast(T, self._slow[name])
+        if self._by_weight is None:
+            managed = [p for p in self._pools.items() if self.manages(p.spec.template.spec.node_class_ref)]
+            managed.sort(key=lambda pool: pool.name, reverse=True)
+            self._by_weight = tuple(sorted(managed, key=lambda pool: -(pool.spec.weight or 0)))
+        return self._by_weight
 
 
 def _claim_token(claim: NodeClaim) -> str:
@@ -525,13 +495,3 @@ def _claim_token(claim: NodeClaim) -> str:
 
 def _node_token(node: Node) -> str:
     return node.spec.provider_id or f"node/{node.name}"
-
-
-def _too_early(node: Node) -> bool:
-    """Tell whether a node of ours, without its claim, lacks an id or a type: it is no capacity yet."""
-    labels: Mapping[str, str] = node.metadata.labels
-    if known.NODEPOOL not in labels:
-        return False
-    return not node.spec.provider_id or (
-        known.INSTANCE_TYPE not in labels and known.INITIALIZED not in labels
-    )

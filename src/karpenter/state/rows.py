@@ -121,6 +121,16 @@ def is_deleted(node: Node | None, claim: NodeClaim | None) -> bool:
     return node is not None and node.deleting
 
 
+def is_too_early(node: Node) -> bool:
+    """Tell whether a node of ours, without its claim, lacks an id or a type: it is no capacity yet."""
+    labels: Mapping[str, str] = node.metadata.labels
+    if known.NODEPOOL not in labels:
+        return False
+    return not node.spec.provider_id or (
+        known.INSTANCE_TYPE not in labels and known.INITIALIZED not in labels
+    )
+
+
 def _has_label(node: Node | None, claim: NodeClaim | None, label: str) -> bool:
     """A machine without a claim has been through all stages long ago."""
     if claim is None:

@@ -4,7 +4,7 @@ What is over is observed when a pod's status tells of it; what still lasts is me
 Pods that were bound or ready when we first saw them say nothing: how long they took is not ours to tell.
 """
 
-from karpenter.apis.conditions import get
+from karpenter.apis.conditions import get, is_true
 from karpenter.apis.core import Pod
 from karpenter.base.timestamps import parse_time
 from karpenter.controllers.context import Context
@@ -62,11 +62,13 @@ class PodMeters:
         pod, old = change.object, change.old
         if change.type == "DELETED" or old is None or old.status.conditions == pod.status.conditions:
             return
-        if (bound := _since(pod, "PodScheduled")) is not None and _since(old, "PodScheduled") is None:
+        if _became(pod, old, "PodScheduled"):
+            bound = _since(pod, "PodScheduled")
             self._bound.observe(max(0.0, bound - _created(pod)))
             if (found := self._schedulable(pod)) is not None:
                 self._provisioning_bound.observe(max(0.0, bound - found))
-        if (ready := _since(pod, "Ready")) is not None and _since(old, "Ready") is None:
+        if _became(pod, old, "Ready"):
+            ready = _since(pod, "Ready")
             self._started.observe(max(0.0, ready - _created(pod)))
             if (found := self._schedulable(pod)) is not None:
                 self._provisioning_started.observe(max(0.0, ready - found))
@@ -98,12 +100,14 @@ class PodMeters:
         return Result(_PERIOD_SECONDS)
 
 
-def _since(pod: Pod, type: str) -> float | None:
-    """Return since when a condition of the pod is True, epoch seconds; None when it is not."""
+def _became(pod: Pod, old: Pod, type: str) -> bool:
+    return is_true(pod.status.conditions, type) and not is_true(old.status.conditions, type)
+
+
+def _since(pod: Pod, type: str) -> float:
+    """Return since when a condition of the pod has its status, epoch seconds."""
     condition = get(pod.status.conditions, type)
-    if condition is None or condition.status != "True" or condition.last_transition_time is None:
-        return None
-    return parse_time(condition.last_transition_time)
+    return parse_time((condition and condition.last_transition_time) or "1970-01-01T00:00:00Z")
 
 
 def _created(pod: Pod) -> float:
