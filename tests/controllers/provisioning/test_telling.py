@@ -213,3 +213,24 @@ def test_a_pool_whose_cloud_offers_nothing_is_named() -> None:
             assert message.endswith("nodepool/default: its cloud offers no instance types at present")
 
     run_virtual(scenario())
+
+
+def test_a_pool_whose_cloud_fails_is_named() -> None:
+    """A cloud that cannot tell what it sells is not mistaken for a missing pool; it is asked again."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            ask = env.operator.provider.instance_types
+
+            async def fails(pool: NodePool) -> Any:
+                raise RuntimeError("throttled")
+
+            env.operator.provider.instance_types = fails  # type: ignore[method-assign]
+            await env.create(a_nodepool())
+            pod = await env.create(a_pod())
+            message = (await env.expect_event("FailedScheduling")).message
+            assert message.endswith("nodepool/default: its cloud offers no instance types at present")
+            env.operator.provider.instance_types = ask  # type: ignore[method-assign]
+            await env.expect_scheduled([pod])
+
+    run_virtual(scenario())
