@@ -80,7 +80,7 @@ class World:
     async def start_operator(self) -> None:
         """Start a new operator that remembers nothing, and one more whenever it ends by itself."""
         self._task = asyncio.create_task(self._run_operator(), name="operator")
-        await asyncio.sleep(0)
+        await self.clock.sleep(0)
 
     async def kill_operator(self, *, graceful: bool = False) -> None:
         """Stop the operator wherever it is; unless `graceful`, its last words do not get through."""
