@@ -90,7 +90,8 @@ async def test_tainted_pools_take_only_pods_that_tolerate() -> None:
     async with world() as w:
         await w.apply([node_class(), pool("plain"), pool("gpu", weight=50, template={"taints": [taint]})])
         wants = {"karpenter.sh/nodepool": "gpu"}
-        special: dict[str, Any] = {"nodeSelector": wants, "tolerations": [{"key": "gpu", "operator": "Exists"}]}
+        tolerates = [{"key": "gpu", "operator": "Exists"}]
+        special: dict[str, Any] = {"nodeSelector": wants, "tolerations": tolerates}
         await w.apply([deployment("web", 2), deployment("ai", 2, **special)])
         await w.until_replicas("web", 2)
         await w.until_replicas("ai", 2)
