@@ -102,7 +102,8 @@ class LeaderElector:
             left = renewed + RENEW_DEADLINE_SECONDS - asked
             if left > 0 and await self._try(left):
                 renewed = asked
-            elif self._taken or self._clock.monotonic() - renewed >= RENEW_DEADLINE_SECONDS:
+            # The same sum as above: written another way, rounding could make both untrue for ever.
+            elif self._taken or renewed + RENEW_DEADLINE_SECONDS - self._clock.monotonic() <= 0:
                 reason = "was taken by another" if self._taken else "was not renewed in time"
                 raise LeadershipLost(f"lease {self._namespace}/{self._name} {reason}")
 
