@@ -103,6 +103,7 @@ class FakeProvider:
         self.cloud = cloud
         self._client = client
         self._clock = clock
+        self._swept = 0  # how many of the machines that ended have no Node any more
 
     @classmethod
     def of(cls, context: ProviderContext, cloud: FakeCloud) -> "FakeProvider":
@@ -118,6 +119,10 @@ class FakeProvider:
                     await self._tend(provider_id)
                 except (ApiError, TransportError):
                     continue  # it comes round again
+            try:
+                await self._sweep()
+            except (ApiError, TransportError):
+                continue
 
     async def create(self, claim: NodeClaim) -> NodeClaim:
         if self.cloud.create_seconds:
@@ -204,6 +209,18 @@ class FakeProvider:
         except AlreadyExists:
             log.debug("machine has joined before", Node=node.name)
         instance.joined = True  # only now: a failed request is tried again
+
+    async def _sweep(self) -> None:
+        """Remove the Nodes of machines that ended before they registered, as clouds do."""
+        ended = self.cloud.deleted[self._swept :]
+        if not ended:
+            return
+        for node in await self._client.list(Node):
+            if node.spec.provider_id in ended and any(
+                t.matches(taints.UNREGISTERED) for t in node.spec.taints
+            ):
+                await self.remove_node(node.name)
+        self._swept += len(ended)
 
     async def remove_node(self, name: str) -> None:
         """Delete a Node as a cloud's own controller would."""
