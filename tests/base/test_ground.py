@@ -242,3 +242,15 @@ def test_a_metric_asked_for_twice_is_one() -> None:
     assert b'things_total{kind="a"} 2.0' in metrics.render()
     assert b'things_total{kind="a"} 1.0' in other.render()
     assert b"_created" not in metrics.render()
+
+
+def test_spinning_without_time_passing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that yields for ever at one moment ends the run instead of hanging it."""
+    monkeypatch.setattr("karpenter.base.virtualtime._MOST_TURNS_AT_ONCE", 1000)
+
+    async def spin() -> None:
+        while True:
+            await LoopClock().sleep(0)
+
+    with pytest.raises(DeadlockError, match="without time passing"):
+        run_virtual(spin())

@@ -16,8 +16,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+_MOST_TURNS_AT_ONCE = 5_000_000
+
+
 class DeadlockError(RuntimeError):
-    """Every task waits and no timer is set: nothing could ever happen again."""
+    """Every task waits and no timer is set, or tasks spin without time passing: nothing would ever happen."""
 
 
 class _JumpingSelector(selectors.SelectSelector):
@@ -26,11 +29,16 @@ class _JumpingSelector(selectors.SelectSelector):
     def __init__(self) -> None:
         super().__init__()
         self.time = 0.0
+        self._turns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
-        if ready:
+        if ready or timeout == 0:
+            self._turns += 1
+            if self._turns > _MOST_TURNS_AT_ONCE:
+                raise DeadlockError(f"tasks spin at {self.time} without time passing")
             return ready
+        self._turns = 0
         if timeout is None:
             raise DeadlockError("every task is waiting and no timer is set")
         self.time += max(0.0, timeout)
