@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from karpenter.apis import labels
 from karpenter.model.instancetype import InstanceType
 from karpenter.providers.kwok.catalogue import (
+    KWOK_LABELS,
     CatalogueError,
     ec2_instance_types,
     generic_instance_types,
@@ -93,10 +96,93 @@ def test_m5_large_is_as_it_is_at_ec2() -> None:
         "memory": "8192",
         "cpu-manufacturer": "intel",
         "hypervisor": "nitro",
+        "capability-flex": "false",
+        "ebs-bandwidth": "4750",
+        "network-bandwidth": "750",
     }
     assert {key: value(kind, f"karpenter.k8s.aws/instance-{key}") for key in expected} == expected
     prices = {o.price for o in kind.offerings if o.capacity_type == "on-demand"}
     assert prices == {0.096}
+
+
+@pytest.mark.parametrize(
+    ("name", "memory_mib", "kept_mib", "cpu", "pods"),
+    [
+        # 2048 - 64, less 7.5 % = 1835; kubelet keeps 11 * 8 + 255 + 100
+        ("a1.medium", 1835, 443, 940, 8),
+        # 8192 - 64, less 7.5 % = 7518; kubelet keeps 11 * 29 + 255 + 100
+        ("m7g.large", 7518, 674, 1930, 29),
+        # bare metal loses memory like any other: 393216 less 7.5 %
+        ("m5.metal", 363724, 8462, 95690, 737),
+    ],
+)
+def test_the_provider_s_arithmetic(name: str, memory_mib: int, kept_mib: int, cpu: int, pods: int) -> None:
+    """Worked by hand from its rules; a1.medium is also its documentation's example (1392 MiB are left)."""
+    kind = EC2[name]
+    assert kind.capacity["memory"] >> 20 == memory_mib
+    assert kind.allocatable["memory"] >> 20 == memory_mib - kept_mib
+    assert (kind.allocatable["cpu"], kind.allocatable["pods"]) == (cpu, pods)
+
+
+@pytest.mark.parametrize(
+    ("name", "suffix", "expected"),
+    [
+        ("u-6tb1.56xlarge", "category", "u"),
+        ("u-6tb1.56xlarge", "generation", "1"),
+        ("u-6tb1.56xlarge", "family", "u-6tb1"),
+        ("m7i-flex.large", "category", "m"),
+        ("m7i-flex.large", "generation", "7"),
+        ("m7i-flex.large", "capability-flex", "true"),
+        ("m7g.large", "cpu-manufacturer", "aws"),
+        ("m5d.large", "local-nvme", "75"),
+        ("p4d.24xlarge", "gpu-count", "8"),
+        ("trn1.2xlarge", "accelerator-name", "trainium"),
+        ("trn1.2xlarge", "accelerator-manufacturer", "aws"),
+    ],
+)
+def test_labels_of_ec2_types(name: str, suffix: str, expected: str) -> None:
+    """Irregular names and special hardware are labelled as the AWS provider does."""
+    assert value(EC2[name], f"karpenter.k8s.aws/instance-{suffix}") == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "suffix"),
+    [("m5.large", "gpu-name"), ("m5.large", "local-nvme"), ("f2.6xlarge", "accelerator-name")],
+)
+def test_what_an_ec2_type_lacks_is_said(name: str, suffix: str) -> None:
+    """A label without a value must not exist, so a selector for it finds nothing; FPGAs have none."""
+    requirement = EC2[name].requirements.get(f"karpenter.k8s.aws/instance-{suffix}")
+    assert requirement.operator == "DoesNotExist"
+
+
+def test_ec2_types_have_the_simulated_labels_too() -> None:
+    """A NodePool that picks by size or family works with either catalogue."""
+    labelled = {key: value(EC2["m5.large"], key) for key in KWOK_LABELS}
+    assert labelled == {
+        "karpenter.kwok.sh/instance-size": "large",
+        "karpenter.kwok.sh/instance-family": "m5",
+        "karpenter.kwok.sh/instance-cpu": "2",
+        "karpenter.kwok.sh/instance-memory": "8192",
+    }
+
+
+def test_every_ec2_type_is_labelled_in_full() -> None:
+    """Category, generation, family and size are there for every name, and no label has two values."""
+    for kind in EC2.values():
+        for suffix in ("category", "generation", "family", "size", "cpu", "memory"):
+            assert value(kind, f"karpenter.k8s.aws/instance-{suffix}"), (kind.name, suffix)
+
+
+def test_the_data_s_licence_and_notice_lie_beside_it() -> None:
+    """The data may be passed on only with its licence, its sources and their dates."""
+    data = resources.files("karpenter.providers.kwok") / "data"
+    assert (data / "ec2-catalogue.json.gz").is_file()
+    assert "Apache License" in (data / "LICENSE-Apache-2.0.txt").read_text()
+    notice = (data / "NOTICE.md").read_text()
+    for source in ("getmoto/moto", "aws/karpenter-provider-aws", "alexei-led/spotinfo"):
+        (line,) = (line for line in notice.splitlines() if source in line)
+        assert re.search(r"\d{4}-\d{2}-\d{2}", line), source
+        assert "Apache-2.0" in line, source
 
 
 def test_every_offering_of_ec2_has_a_price() -> None:
@@ -118,6 +204,7 @@ def test_ec2_leaves_out_macs_and_names_accelerators() -> None:
     assert EC2["g4dn.12xlarge"].capacity["nvidia.com/gpu"] == 4
     assert value(EC2["g5.xlarge"], "karpenter.k8s.aws/instance-gpu-name") == "a10g"
     assert EC2["inf2.xlarge"].capacity["aws.amazon.com/neuron"] == 1
+    assert EC2["trn1.32xlarge"].capacity["aws.amazon.com/neuroncore"] == 32
     assert "nvidia.com/gpu" not in EC2["m5.large"].capacity
 
 

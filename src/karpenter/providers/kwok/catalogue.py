@@ -13,6 +13,7 @@ from karpenter.base.quantity import Resources, to_units
 from karpenter.model.instancetype import InstanceType, Offering
 from karpenter.model.requirements import Requirement, Requirements
 from karpenter.providers.kwok.ec2 import EC2_LABELS, ec2_instance_types
+from karpenter.providers.kwok.kwoklabels import KWOK_LABELS, shape
 
 __all__ = [
     "EC2_LABELS",
@@ -22,11 +23,6 @@ __all__ = [
     "generic_instance_types",
     "load_instance_types",
 ]
-
-GROUP = "karpenter.kwok.sh"
-SIZE, FAMILY = f"{GROUP}/instance-size", f"{GROUP}/instance-family"
-CPU, MEMORY = f"{GROUP}/instance-cpu", f"{GROUP}/instance-memory"
-KWOK_LABELS: frozenset[str] = frozenset({SIZE, FAMILY, CPU, MEMORY})
 
 _GIB = 1 << 30
 _OVERHEAD: Resources = {"cpu": 100, "memory": 10 << 20}
@@ -172,17 +168,19 @@ def _build(entry: _Entry) -> InstanceType:
     kinds = sorted({offering.capacity_type for offering in offerings})
     family, *_ = _SEPARATORS.split(entry.name, maxsplit=1)
     size = entry.name.partition(".")[2]
-    cores = str(capacity.get("cpu", 0) // 1000)
+    cores = capacity.get("cpu", 0) // 1000
     requirements = Requirements.of(
         Requirement.of(labels.INSTANCE_TYPE, "In", [entry.name]),
         Requirement.of(labels.ARCH, "In", [entry.architecture]),
         Requirement.of(labels.OS, "In", entry.operating_systems),
         Requirement.of(labels.ZONE, "In", zones),
         Requirement.of(labels.CAPACITY_TYPE, "In", kinds),
-        Requirement.of(SIZE, "In", [size or cores]),
-        Requirement.of(FAMILY, "In", [family if family != entry.name else entry.name[:1]]),
-        Requirement.of(CPU, "In", [cores]),
-        Requirement.of(MEMORY, "In", [str(capacity.get("memory", 0) >> 20)]),
+        *shape(
+            size=size or str(cores),
+            family=family if family != entry.name else entry.name[:1],
+            cores=cores,
+            memory_mib=capacity.get("memory", 0) >> 20,
+        ),
     )
     return InstanceType(
         name=entry.name,

@@ -2,8 +2,8 @@
 
 The data (`data/NOTICE.md`: sources, dates, flaws) becomes instance types with the labels users of EC2
 select by, so that NodePools written for EC2 resolve. Capacity and overhead follow the arithmetic of the AWS
-provider: 7.5 % of memory lost to the hypervisor, kubelet's reservation by cores and pods, 100 MiB eviction
-threshold, and as many pods as addresses on the network interfaces.
+provider: 7.5 % of memory taken off (bare metal too) and 64 MiB more on arm64, kubelet's reservation by cores
+and pods, 100 MiB eviction threshold, and as many pods as addresses on the network interfaces.
 
 Spot prices are modelled: the Spot Advisor's mean saving, and between zones a log-normal spread whose size was
 measured on real series (3.8 %). Nothing in them moves with time.
@@ -24,25 +24,29 @@ from karpenter.apis import labels
 from karpenter.base.quantity import Resources
 from karpenter.model.instancetype import InstanceType, Offering
 from karpenter.model.requirements import Requirement, Requirements
+from karpenter.providers.kwok.kwoklabels import shape
 
 DOMAIN = "karpenter.k8s.aws"
 
 _MIB = 1 << 20
 _GIB = 1 << 30
 _VM_OVERHEAD = 0.075
+_ARM_MIB = 64
 _DISK_GIB = 20
 _ZONE_SPREAD = 0.03816  # standard deviation of log price between zones
 _ASSUMED_SAVING = 60
 _BAND_PER_MONTH = (0.025, 0.075, 0.125, 0.175, 0.25)  # middle of each band; the last one is open
 _HOURS_PER_MONTH = 730.0
 _ARCH = {"amd64": "amd64", "arm64": "arm64"}
-_NAME = re.compile(r"([a-z]+)(\d+)?([a-z0-9-]*)\.(.+)")
+_NAME = re.compile(r"([a-z]+)(?:-\d+tb)?(\d+)[a-z0-9-]*\.(.+)")
+"""Category, generation and size: `m7i-flex.large` is m, 7, large; `u-6tb1.56xlarge` is u, 1, 56xlarge."""
 
 EC2_LABELS: frozenset[str] = frozenset(
     f"{DOMAIN}/instance-{suffix}"
     for suffix in (
         *("category", "family", "generation", "size", "cpu", "memory", "cpu-manufacturer", "hypervisor"),
-        *("encryption-in-transit-supported", "local-nvme", "ebs-bandwidth", "network-bandwidth"),
+        *("capability-flex", "encryption-in-transit-supported", "local-nvme"),
+        *("ebs-bandwidth", "network-bandwidth"),
         *("gpu-name", "gpu-manufacturer", "gpu-count", "gpu-memory"),
         *("accelerator-name", "accelerator-manufacturer", "accelerator-count"),
     )
@@ -62,7 +66,6 @@ class _Region(msgspec.Struct, frozen=True):
 class _Type(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     arch: list[str]
-    bare_metal: bool
     vcpu: int
     usage_classes: list[str]
     regions: dict[str, _Region]
@@ -70,7 +73,7 @@ class _Type(msgspec.Struct, frozen=True, rename="camel"):
     eni_max_pods: int | None = None
     cpu_manufacturer: str | None = None
     hypervisor: str | None = None
-    ebs_baseline_mbps: float | None = None
+    ebs_max_mbps: float | None = None
     network_baseline_gbps: float | None = None
     local_nvme_gb: int | None = msgspec.field(default=None, name="localNvmeGB")
     encryption_in_transit: bool | None = None
@@ -100,6 +103,7 @@ def ec2_instance_types(region: str = "us-east-1") -> tuple[InstanceType, ...]:
 
 def _instance_type(entry: _Type, region: str) -> InstanceType:
     here = entry.regions[region]
+    family, _, size = entry.name.partition(".")
     capacity_types = [kind for kind in ("on-demand", "spot") if kind in entry.usage_classes]
     fixed = {
         labels.INSTANCE_TYPE: entry.name,
@@ -113,6 +117,7 @@ def _instance_type(entry: _Type, region: str) -> InstanceType:
         Requirement.of(labels.ARCH, "In", [_ARCH[arch] for arch in entry.arch if arch in _ARCH]),
         Requirement.of(labels.ZONE, "In", here.zones),
         Requirement.of(labels.CAPACITY_TYPE, "In", capacity_types),
+        *shape(size=size, family=family, cores=entry.vcpu, memory_mib=entry.memory_mi_b),
     )
     return InstanceType(
         name=entry.name,
@@ -152,19 +157,21 @@ def _spot_price(name: str, zone: str, here: _Region) -> float:
 def _labels(entry: _Type) -> dict[str, str]:
     """Return the labels that describe the type, by full key."""
     match = _NAME.fullmatch(entry.name)
-    letters, generation, _, size = match.groups() if match else ("", None, "", "")
+    category, generation, size = match.groups() if match else (None, None, None)
+    family = entry.name.partition(".")[0]
     found: dict[str, str | None] = {
-        "category": letters,
+        "category": category,
         "generation": generation,
-        "family": entry.name.partition(".")[0] if match else None,
+        "family": family,
         "size": size,
+        "capability-flex": str("-flex" in family).lower(),
         "cpu": str(entry.vcpu),
         "memory": str(entry.memory_mi_b),
         "cpu-manufacturer": (entry.cpu_manufacturer or "").lower().replace(" ", "-"),
         "hypervisor": entry.hypervisor,
         "encryption-in-transit-supported": str(bool(entry.encryption_in_transit)).lower(),
         "local-nvme": str(entry.local_nvme_gb) if entry.local_nvme_gb else None,
-        "ebs-bandwidth": _whole(entry.ebs_baseline_mbps),
+        "ebs-bandwidth": _whole(entry.ebs_max_mbps),
         "network-bandwidth": _whole((entry.network_baseline_gbps or 0) * 1000),
     }
     if len(entry.gpus) == 1:
@@ -175,8 +182,9 @@ def _labels(entry: _Type) -> dict[str, str]:
             "gpu-count": str(gpu["count"]),
             "gpu-memory": str(gpu["memoryMiB"]),
         }
-    if len(entry.accelerators) == 1:
-        part = entry.accelerators[0]
+    learners = [part for part in entry.accelerators if part["kind"] in ("neuron", "inference")]
+    if len(learners) == 1:  # FPGAs and video transcoders have no labels
+        part = learners[0]
         found |= {
             "accelerator-name": str(part["name"]).lower().replace(" ", "-"),
             "accelerator-manufacturer": str(part["manufacturer"]).lower(),
@@ -190,10 +198,10 @@ def _whole(value: float | None) -> str | None:
 
 
 def _capacity(entry: _Type) -> Resources:
-    lost = 0 if entry.bare_metal else math.ceil(entry.memory_mi_b * _VM_OVERHEAD)
+    memory = entry.memory_mi_b - (_ARM_MIB if entry.arch[0] == "arm64" else 0)
     capacity = {
         "cpu": entry.vcpu * 1000,
-        "memory": (entry.memory_mi_b - lost) * _MIB,
+        "memory": (memory - math.ceil(memory * _VM_OVERHEAD)) * _MIB,
         "pods": entry.eni_max_pods or 110,
         "ephemeral-storage": _DISK_GIB * _GIB,
     }
@@ -201,9 +209,10 @@ def _capacity(entry: _Type) -> Resources:
         resource = _GPU_RESOURCE.get(str(gpu["manufacturer"]))
         if resource and gpu["count"]:
             capacity[resource] = capacity.get(resource, 0) + int(gpu["count"])
-    for part in entry.accelerators:
-        if part.get("kind") == "neuron":
-            capacity["aws.amazon.com/neuron"] = capacity.get("aws.amazon.com/neuron", 0) + int(part["count"])
+    neuron = [part for part in entry.accelerators if part["kind"] == "neuron"]
+    if neuron:
+        capacity["aws.amazon.com/neuron"] = sum(int(part["count"]) for part in neuron)
+        capacity["aws.amazon.com/neuroncore"] = int(neuron[0]["count"]) * int(neuron[0]["cores"])
     return capacity
 
 
