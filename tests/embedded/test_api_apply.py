@@ -114,7 +114,7 @@ def test_status_is_owned_apart(api: Api) -> None:
 @pytest.mark.parametrize(
     ("body", "query", "words"),
     [
-        (a_raw_deployment(), {}, "fieldManager is required"),
+        (a_raw_deployment(), {}, "fieldManager: Required value"),
         ({"metadata": {"name": "web"}}, {"fieldManager": "a"}, "apply needs apiVersion apps/v1"),
         (a_raw_deployment("other"), {"fieldManager": "a"}, "does not match the name on the URL"),
         (b"{a: [", {"fieldManager": "a"}, "not valid YAML"),
@@ -123,9 +123,9 @@ def test_status_is_owned_apart(api: Api) -> None:
     ],
 )
 def test_malformed_applies(api: Api, body: Any, query: dict[str, str], words: str) -> None:
-    """400, saying what is missing."""
+    """400 (422 for what is missing in the query), saying what is wrong."""
     answer = api.call("PATCH", DEPLOYMENT, body, query=query, content_type="application/apply-patch+yaml")
-    assert answer.code == 400
+    assert answer.code == (400 if query else 422)
     assert words in answer.message
 
 

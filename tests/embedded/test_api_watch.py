@@ -79,9 +79,10 @@ def test_a_watch_without_version_begins_with_what_is_there() -> None:
         world = await World().start()
         await world.create("a")
         await world.create("b")
+        streamed = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         async with contextlib.aclosing(world.watch()) as stream:
             plain = await take(stream, 2)
-        async with contextlib.aclosing(world.watch(sendInitialEvents="true")) as stream:
+        async with contextlib.aclosing(world.watch(**streamed)) as stream:
             return plain, await take(stream, 3)
 
     plain, initial = run_virtual(main())

@@ -11,6 +11,7 @@ from typing import Any
 from karpenter.apis.validation import FieldError
 from karpenter.apis.validation.cel import CelError
 from karpenter.embedded import errors
+from karpenter.embedded.changes import causes_of_update
 from karpenter.embedded.defaults import apply_defaults
 from karpenter.embedded.errors import Cause
 from karpenter.embedded.kinds import Kind, KindRegistry, kinds_of_crd
@@ -18,7 +19,7 @@ from karpenter.embedded.pruning import prune, unknown_fields
 from karpenter.embedded.requests import WriteOptions
 from karpenter.embedded.shapes import shape_of
 from karpenter.embedded.store import Store
-from karpenter.embedded.validity import causes_of_create, causes_of_update, meta_causes, name_rule
+from karpenter.embedded.validity import causes_of_create, meta_causes, name_rule
 
 DEFINITIONS = "customresourcedefinitions"
 _SPEC_ENDPOINTS = frozenset({"", "scale", "resize", "ephemeralcontainers"})
@@ -136,14 +137,14 @@ class Admission:
             found = prune(shape_of(kind), obj)
             unknown = found.unknown
             if found.wrong:
-                raise errors.bad_request(
+                raise errors.Undecodable(
                     f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
                     + "; ".join(found.wrong)
                 )
         warnings: tuple[str, ...] = ()
         if unknown and options.field_validation == "Strict":
             listing = ", ".join(f'unknown field "{path}"' for path in unknown)
-            raise errors.bad_request(
+            raise errors.Undecodable(
                 f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
                 f"strict decoding error: {listing}"
             )

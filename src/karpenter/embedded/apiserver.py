@@ -21,7 +21,7 @@ from karpenter.embedded import errors
 from karpenter.embedded.admission import Admission
 from karpenter.embedded.errors import StatusError
 from karpenter.embedded.kinds import Kind, KindRegistry
-from karpenter.embedded.lists import list_body, page_of
+from karpenter.embedded.lists import check_versions, list_body, page_of
 from karpenter.embedded.logs import PodLogs
 from karpenter.embedded.managed import ManagedFields
 from karpenter.embedded.patching import Patching
@@ -189,8 +189,7 @@ class ApiServer:
         timeout = request.number("timeoutSeconds")
         initial = request.flag("sendInitialEvents")
         text = request.query.get("resourceVersion", "")
-        if text and not text.isdigit():
-            raise errors.bad_request(f"invalid resource version {text!r}")
+        check_versions(request, watching=True)
         revision = None if initial or text in ("", "0") else int(text)
         if revision is not None and revision > self.store.revision:
             raise StatusError(

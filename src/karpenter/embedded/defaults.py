@@ -115,6 +115,15 @@ def qos_class(spec: Mapping[str, Any]) -> str:
     return "Guaranteed" if guaranteed else "Burstable"
 
 
+_GATED: Json = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+    "lastProbeTime": None,
+}
+
+
 def _pod(obj: Json, creating: bool, store: Store) -> None:
     spec = obj.setdefault("spec", {})
     if not isinstance(spec, dict):
@@ -123,6 +132,14 @@ def _pod(obj: Json, creating: bool, store: Store) -> None:
     spec.setdefault("enableServiceLinks", True)
     if creating:
         obj["status"] = {"phase": "Pending", "qosClass": qos_class(spec)}
+        if spec.get("schedulingGates"):
+            gated = {**_GATED, "lastTransitionTime": obj["metadata"].get("creationTimestamp")}
+            obj["status"]["conditions"] = [gated]
+    elif spec.get("schedulingGates") == []:
+        del spec["schedulingGates"]
+    grace = spec.get("terminationGracePeriodSeconds")
+    if isinstance(grace, int) and grace < 0:
+        spec["terminationGracePeriodSeconds"] = 1
 
 
 def _admit_pod(obj: Json, store: Store, registry: KindRegistry) -> None:

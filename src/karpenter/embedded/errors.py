@@ -64,6 +64,13 @@ class StatusError(Exception):
         return Response(self.code, msgspec.json.encode(self.status()), headers)
 
 
+class Undecodable(StatusError):
+    """The body is not an object of its kind: a field of another type, or one unknown under strict checks."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(400, "BadRequest", message)
+
+
 def not_found(group_resource: str, name: str) -> StatusError:
     """There is no such object."""
     return StatusError(

@@ -5,7 +5,7 @@ import binascii
 
 import msgspec
 
-from karpenter.embedded.errors import StatusError, bad_request, expired
+from karpenter.embedded.errors import Cause, StatusError, bad_request, expired, invalid
 from karpenter.embedded.kinds import Kind
 from karpenter.embedded.requests import Request
 from karpenter.embedded.selecting import compile_selectors
@@ -27,6 +27,7 @@ def page_of(store: Store, kind: Kind, namespace: str, request: Request) -> Page:
     token = request.query.get("continue", "")
     state = decode_continue(token) if token else _Continue(0, "")
     version = request.query.get("resourceVersion", "")
+    check_versions(request, watching=request.flag("watch"))
     if version.isdigit() and int(version) > store.revision:
         raise StatusError(504, "Timeout", f"Too large resource version: {version}, current: {store.revision}")
     revision = state.revision
@@ -46,6 +47,32 @@ def page_of(store: Store, kind: Kind, namespace: str, request: Request) -> Page:
             "The provided continue parameter is too old to display a consistent list result. "
             "You can start a new list without the continue parameter."
         ) from None
+
+
+def check_versions(request: Request, *, watching: bool) -> None:
+    """Refuse (400, 422) what makes no sense among a list's or watch's version parameters."""
+    version = request.query.get("resourceVersion", "")
+    match = request.query.get("resourceVersionMatch", "")
+    initial = request.query.get("sendInitialEvents", "")
+    if version and not version.isdigit():
+        raise bad_request(f"Invalid value: {version!r}: resourceVersion must be a number that a server gave")
+    problem = ""
+    if watching:
+        if match and not initial:
+            problem = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        elif initial and match != "NotOlderThan":
+            problem = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+    elif initial:
+        problem = "sendInitialEvents is forbidden for list"
+    elif match and not version:
+        problem = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+    elif match not in ("", "Exact", "NotOlderThan"):
+        problem = f"resourceVersionMatch {match!r} is not supported (Exact, NotOlderThan)"
+    elif match == "Exact" and version == "0":
+        problem = "resourceVersionMatch Exact needs a resourceVersion other than 0"
+    if problem:
+        cause = Cause("resourceVersionMatch", f"Forbidden: {problem}", "FieldValueForbidden")
+        raise invalid("meta.k8s.io", "ListOptions", "", [cause])
 
 
 def list_body(kind: Kind, page: Page) -> bytes:

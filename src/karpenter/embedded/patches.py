@@ -119,7 +119,7 @@ def _edit(target: Any, path: list[str], where: str, op: str, value: Any) -> Any:
             if part not in target:
                 raise PatchError(f"{where}: there is no {part!r}")
             result[part] = _edit(target[part], rest, where, op, value)
-        elif op != "add" and part not in target:
+        elif op == "remove" and part not in target:  # `replace` adds, as the real server's library does
             raise PatchError(f"{where}: there is no {part!r}")
         elif op == "remove":
             del result[part]

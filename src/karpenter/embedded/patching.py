@@ -4,7 +4,7 @@ from typing import Any
 
 from karpenter.embedded import errors
 from karpenter.embedded.apply import ApplyConflict, apply_patch
-from karpenter.embedded.errors import StatusError
+from karpenter.embedded.errors import Cause, StatusError, Undecodable
 from karpenter.embedded.kinds import Kind
 from karpenter.embedded.managed import ManagedFields
 from karpenter.embedded.patches import PatchError, json_patch, merge_patch
@@ -40,9 +40,19 @@ class Patching:
         """
         if request.content_type == APPLY:
             return self._apply(kind, namespace, name, request, options, subresource)
+        if request.content_type == STRATEGIC and kind.custom is not None:
+            raise _no_strategic_patch()
         record = self._objects.get(kind, namespace, name)
         patched = self.patched(kind, record, request)
-        return self._objects.update(kind, record, patched, options, subresource=subresource)
+        uid = patched.get("metadata", {}).get("uid") if isinstance(patched, dict) else None
+        if uid and uid != record.uid:
+            cause = Cause("metadata.uid", f'Invalid value: "{uid}": field is immutable')
+            raise errors.invalid(kind.group, kind.kind, name, [cause])
+        try:
+            return self._objects.update(kind, record, patched, options, subresource=subresource)
+        except Undecodable as error:  # a patch whose outcome is no such object is itself what is invalid
+            cause = Cause("patch", f"Invalid value: {error.message}")
+            raise errors.invalid(kind.group, kind.kind, name, [cause]) from None
 
     def patched(self, kind: Kind, record: Record, request: Request) -> Any:
         """Return an object with a merge, JSON or strategic patch applied, not yet admitted."""
@@ -60,8 +70,6 @@ class Patching:
         document = decode_yaml(request.body)
         if not isinstance(document, dict):
             raise errors.bad_request("the body of an apply must be an object")
-        if not request.query.get("fieldManager"):
-            raise errors.bad_request("fieldManager is required for apply patch")
         if (document.get("apiVersion"), document.get("kind")) != (kind.api_version, kind.kind):
             raise errors.bad_request(
                 f"apply needs apiVersion {kind.api_version} and kind {kind.kind} in the body, "
@@ -98,6 +106,14 @@ class Patching:
         )
 
 
+def _no_strategic_patch() -> StatusError:
+    return StatusError(
+        415,
+        "UnsupportedMediaType",
+        "custom kinds take no strategic merge patch; use a merge patch or apply",
+    )
+
+
 def patch_document(kind: Kind, document: dict[str, Any], request: Request, name: str) -> Any:
     """Return `document` with the request's patch applied.
 
@@ -115,11 +131,7 @@ def patch_document(kind: Kind, document: dict[str, Any], request: Request, name:
             return json_patch(document, decode_json(request.body))
         if content_type == STRATEGIC:
             if kind.custom is not None:
-                raise StatusError(
-                    415,
-                    "UnsupportedMediaType",
-                    "custom kinds take no strategic merge patch; use a merge patch or apply",
-                )
+                raise _no_strategic_patch()
             return strategic_merge(shape_of(kind), document, decode_json(request.body))
     except PatchError as error:
         if error.code == 422:

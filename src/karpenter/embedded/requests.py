@@ -7,8 +7,10 @@ import msgspec
 import yaml
 
 from karpenter.embedded import protobuf
-from karpenter.embedded.errors import StatusError, bad_request
+from karpenter.embedded.errors import Cause, StatusError, bad_request, invalid
+from karpenter.kube.patch import APPLY
 
+MAX_MANAGER_LENGTH = 128
 MAX_BODY_BYTES = 3 * 1024 * 1024  # as the real server's
 
 
@@ -95,16 +97,33 @@ class WriteOptions(msgspec.Struct, frozen=True):
         """
         dry_run = request.query.get("dryRun", "")
         if dry_run not in ("", "All"):
-            raise bad_request(f'dryRun: unsupported value {dry_run!r} (supported: "All")')
+            raise _bad_option(request, "dryRun", f'Unsupported value: "{dry_run}": supported values: "All"')
         validation = request.query.get("fieldValidation", "Warn") or "Warn"
         if validation not in ("Ignore", "Warn", "Strict"):
-            raise bad_request(f"fieldValidation: unsupported value {validation!r}")
+            why = f'Unsupported value: "{validation}": supported values: "Ignore", "Strict", "Warn"'
+            raise _bad_option(request, "fieldValidation", why)
+        manager = request.query.get("fieldManager", "")
+        if len(manager) > MAX_MANAGER_LENGTH:
+            why = f"Too long: may not be more than {MAX_MANAGER_LENGTH} bytes"
+            raise _bad_option(request, "fieldManager", why)
+        applying = request.method == "PATCH" and request.content_type == APPLY
+        if applying and not manager:
+            raise _bad_option(request, "fieldManager", "Required value: is required for apply patch")
+        if request.method == "PATCH" and not applying and request.query.get("force"):
+            raise _bad_option(request, "force", "Forbidden: may not be specified for non-apply patch")
         return cls(
             dry_run=dry_run == "All",
-            field_manager=request.query.get("fieldManager", "") or _agent(request),
+            field_manager=manager or _agent(request),
             force=request.flag("force"),
             field_validation=validation,
         )
+
+
+def _bad_option(request: Request, field: str, why: str) -> StatusError:
+    """Refuse a query parameter, as an object of the verb's options."""
+    names = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}
+    kind = names.get(request.method, "DeleteOptions")
+    return invalid("meta.k8s.io", kind, "", [Cause(field, why)])
 
 
 def _agent(request: Request) -> str:

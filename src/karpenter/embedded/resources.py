@@ -22,6 +22,12 @@ from karpenter.embedded.requests import WriteOptions
 from karpenter.embedded.store import Record, Store
 
 DEFAULT_GRACE_SECONDS = 30
+_ANSWERED_WHOLE = frozenset(
+    {"pods", "services", "serviceaccounts", "persistentvolumes", "persistentvolumeclaims"}
+)
+"""Kinds whose deletion answers the object that was, not a Status."""
+_VERSION_NEEDED = frozenset({"poddisruptionbudgets.policy", "leases.coordination.k8s.io"})
+"""Built-in kinds that cannot be replaced without saying which version; custom kinds never can."""
 _SYSTEM_META = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 
 
@@ -129,6 +135,13 @@ class Objects:
             why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {record.uid}"
             raise errors.conflict(kind.group_resource, record.name, why)
         version = meta.get("resourceVersion")
+        if (
+            not version
+            and not trusted
+            and (kind.custom is not None or kind.group_resource in _VERSION_NEEDED)
+        ):
+            cause = Cause("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
+            raise errors.invalid(kind.group, kind.kind, record.name, [cause])
         if version and version != str(record.revision):
             raise errors.conflict(kind.group_resource, record.name)
         _keep_system_meta(meta, old_meta)
@@ -166,7 +179,7 @@ class Objects:
         elif not finalizers and grace == 0:
             if not dry_run:
                 self._remove(kind, obj)
-            return _deleted_status(kind, record)
+            return record.body if kind.group_resource in _ANSWERED_WHOLE else _deleted_status(kind, record)
         if "deletionTimestamp" not in meta:
             meta["deletionTimestamp"] = format_time(now + grace)
             meta["deletionGracePeriodSeconds"] = grace

@@ -97,7 +97,22 @@ def _merge_list(member: Member, current: list[Any], patch: list[Any], where: str
             result.append(_merge_object(item_shape, {}, item, where))
         else:
             result[matches[0]] = _merge_object(item_shape, result[matches[0]], item, where)
-    return result
+    return _interleaved(key, result, current, patch)
+
+
+def _interleaved(key: str, merged: list[Any], before: list[Any], patch: list[Any]) -> list[Any]:
+    """Put what the patch names in its order, and what only the server has before what it stood before."""
+    place = {_hashable(item.get(key)): i for i, item in reversed(list(enumerate(before)))}
+    order = {_hashable(item.get(key)): i for i, item in reversed(list(enumerate(patch)))}
+    named = [item for item in merged if _hashable(item.get(key)) in order]
+    named.sort(key=lambda item: order[_hashable(item.get(key))])
+    others = [item for item in merged if _hashable(item.get(key)) not in order]
+    result: list[Any] = []
+    while named and others:
+        left = place.get(_hashable(others[0].get(key)), -1)
+        right = place.get(_hashable(named[0].get(key)), -1)
+        result.append(others.pop(0) if 0 <= left < right else named.pop(0))
+    return result + others + named
 
 
 def _delete_primitives(result: dict[str, Any], field: str, values: Any) -> None:

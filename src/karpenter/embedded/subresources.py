@@ -211,7 +211,8 @@ def _scale_view(obj: dict[str, Any], scale: Scale) -> dict[str, Any]:
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {name: meta[name] for name in keep if name in meta},
-        "spec": {"replicas": _dig(obj, scale.spec_replicas) or 0},
+        # none is not shown: the real type leaves a zero out
+        "spec": {"replicas": replicas} if (replicas := _dig(obj, scale.spec_replicas)) else {},
         "status": status,
     }
 

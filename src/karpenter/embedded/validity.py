@@ -8,9 +8,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from karpenter.base.cron import parse_cron
 from karpenter.base.quantity import parse_quantity
 from karpenter.embedded.errors import Cause
 from karpenter.embedded.kinds import RBAC, Kind
+from karpenter.embedded.podreferences import affinity_causes, mount_causes
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -24,6 +26,7 @@ _LABEL_TEXT = (
     "and must start and end with an alphanumeric character"
 )
 _LABEL_NAMED = frozenset({"namespaces", "services"})
+_STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 ANNOTATIONS_LIMIT_BYTES = 256 * 1024
 
 
@@ -67,7 +70,7 @@ def meta_causes(meta: Mapping[str, Any]) -> list[Cause]:
     for name in ("finalizers", "ownerReferences"):
         if not isinstance(meta.get(name) or [], list):
             causes.append(Cause(f"metadata.{name}", "Invalid value: must be a list", "FieldValueTypeInvalid"))
-    for index, owner in enumerate(_dicts(meta.get("ownerReferences"))):
+    for index, owner in enumerate(dicts(meta.get("ownerReferences"))):
         for field in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(field):
                 where = f"metadata.ownerReferences[{index}].{field}"
@@ -132,113 +135,51 @@ def _annotation_causes(annotations: Any) -> list[Cause]:
 
 def causes_of_create(kind: Kind, obj: Mapping[str, Any]) -> list[Cause]:
     """Return what is wrong with a new object of a built-in kind."""
+    return standard_finalizer_causes(obj["metadata"]) + rule_causes(kind, obj)
+
+
+def rule_causes(kind: Kind, obj: Mapping[str, Any]) -> list[Cause]:
+    """Return what is wrong with an object of a built-in kind, new or old, by its kind's own rules."""
     check = _CHECKS.get(kind.group_resource)
     return check(obj) if check else []
 
 
-def causes_of_update(
-    kind: Kind, obj: Mapping[str, Any], old: Mapping[str, Any], subresource: str
-) -> list[Cause]:
-    """Return what is wrong with a change of an object of a built-in kind."""
-    causes = _finalizer_causes(obj, old)
-    if subresource == "status":
-        return causes
-    check = _CHECKS.get(kind.group_resource)
-    if check and obj.get("spec") != old.get("spec"):
-        causes += check(obj)
-    if kind.group_resource == "pods" and subresource == "":
-        causes += _pod_update_causes(obj, old)
-    for path in _IMMUTABLE.get(kind.group_resource, ()):
-        before, after = _dig(old, path), _dig(obj, path)
-        if before is not None and before != after:
-            causes.append(Cause(path, f"Invalid value: {after!r}: field is immutable"))
-    return causes
-
-
-def _finalizer_causes(obj: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:
-    if "deletionTimestamp" not in old["metadata"]:
-        return []
-    before = set(old["metadata"].get("finalizers") or [])
-    added = [name for name in obj["metadata"].get("finalizers") or [] if name not in before]
-    if not added:
-        return []
-    message = (
-        "Forbidden: no new finalizers can be added if the object is being deleted, "
-        f"found new finalizers {added}"
-    )
-    return [Cause("metadata.finalizers", message, "FieldValueForbidden")]
-
-
-_IMMUTABLE: Mapping[str, tuple[str, ...]] = {
-    "deployments.apps": ("spec.selector",),
-    "replicasets.apps": ("spec.selector",),
-    "daemonsets.apps": ("spec.selector",),
-    "statefulsets.apps": ("spec.selector", "spec.serviceName", "spec.podManagementPolicy"),
-    "jobs.batch": ("spec.selector", "spec.template", "spec.completionMode"),
-    "storageclasses.storage.k8s.io": ("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"),
-    "priorityclasses.scheduling.k8s.io": ("value", "preemptionPolicy"),
-    "nodes": ("spec.providerID",),
-    "persistentvolumeclaims": ("spec.storageClassName", "spec.accessModes", "spec.volumeName"),
-    "resourceclaims.resource.k8s.io": ("spec",),
-    "rolebindings.rbac.authorization.k8s.io": ("roleRef",),
-    "clusterrolebindings.rbac.authorization.k8s.io": ("roleRef",),
-    "customresourcedefinitions.apiextensions.k8s.io": ("spec.group", "spec.scope", "spec.names.plural"),
-}
-_POD_MUTABLE = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates")
-
-
-def _pod_update_causes(obj: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:
-    """A pod's spec is fixed but for images, a few numbers, and what a scheduling gate still holds back."""
-    before, after = _fixed_pod_spec(old), _fixed_pod_spec(obj)
-    gated = bool((old.get("spec") or {}).get("schedulingGates"))
-    if gated:
-        for name in ("nodeSelector", "affinity"):
-            before.pop(name, None)
-            after.pop(name, None)
-    if before == after:
-        return []
-    changed = sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k))
-    message = (
-        "Forbidden: pod updates may not change fields other than `spec.containers[*].image`, "
-        "`spec.initContainers[*].image`, `spec.activeDeadlineSeconds`, `spec.tolerations` or "
-        f"`spec.terminationGracePeriodSeconds`; changed: {', '.join(changed)}"
-    )
-    return [Cause("spec", message, "FieldValueForbidden")]
-
-
-def _fixed_pod_spec(pod: Mapping[str, Any]) -> dict[str, Any]:
-    spec = {name: value for name, value in (pod.get("spec") or {}).items() if name not in _POD_MUTABLE}
-    for name in ("containers", "initContainers"):
-        if name in spec:
-            spec[name] = [{k: v for k, v in c.items() if k != "image"} for c in _dicts(spec[name])]
-    return spec
+def standard_finalizer_causes(meta: Mapping[str, Any]) -> list[Cause]:
+    """Return which finalizers are neither Kubernetes' own words nor names with a domain."""
+    message = "Invalid value: {!r}: name is neither a standard finalizer name nor is it fully qualified"
+    return [
+        Cause("metadata.finalizers", message.format(name))
+        for name in meta.get("finalizers") or []
+        if name not in _STANDARD_FINALIZERS and "/" not in str(name)
+    ]
 
 
 def _pod(obj: Mapping[str, Any]) -> list[Cause]:
-    return pod_spec_causes(obj.get("spec"), "spec")
+    return pod_spec_causes(obj.get("spec"), "spec", template=False)
 
 
-def pod_spec_causes(spec: Any, where: str) -> list[Cause]:
+def pod_spec_causes(spec: Any, where: str, *, template: bool = True) -> list[Cause]:
     """Return what is wrong with a pod spec."""
     if not isinstance(spec, dict):
         return [Cause(where, "Required value: must be an object", "FieldValueRequired")]
     causes: list[Cause] = []
-    containers = _dicts(spec.get("containers"))
+    containers = dicts(spec.get("containers"))
     if not containers:
         causes.append(Cause(f"{where}.containers", "Required value", "FieldValueRequired"))
     seen: set[str] = set()
     for list_name in ("initContainers", "containers"):
-        for index, container in enumerate(_dicts(spec.get(list_name))):
-            causes += _container_causes(container, f"{where}.{list_name}[{index}]", seen)
+        for index, container in enumerate(dicts(spec.get(list_name))):
+            at = f"{where}.{list_name}[{index}]"
+            causes += _container_causes(container, at, seen)
+            if not template:  # a claim template of the owner may yet provide the volume
+                causes += mount_causes(spec, container, at)
     if spec.get("restartPolicy") not in ("Always", "OnFailure", "Never"):
         causes.append(
-            _unsupported(
-                f"{where}.restartPolicy", spec.get("restartPolicy"), ("Always", "OnFailure", "Never")
-            )
+            unsupported(f"{where}.restartPolicy", spec.get("restartPolicy"), ("Always", "OnFailure", "Never"))
         )
-    for index, toleration in enumerate(_dicts(spec.get("tolerations"))):
+    for index, toleration in enumerate(dicts(spec.get("tolerations"))):
         causes += _toleration_causes(toleration, f"{where}.tolerations[{index}]")
-    for index, constraint in enumerate(_dicts(spec.get("topologySpreadConstraints"))):
+    for index, constraint in enumerate(dicts(spec.get("topologySpreadConstraints"))):
         at = f"{where}.topologySpreadConstraints[{index}]"
         if not isinstance(constraint.get("maxSkew"), int) or constraint["maxSkew"] < 1:
             causes.append(
@@ -254,8 +195,9 @@ def pod_spec_causes(spec: Any, where: str) -> list[Cause]:
         if constraint.get("whenUnsatisfiable") not in ("DoNotSchedule", "ScheduleAnyway"):
             supported = ("DoNotSchedule", "ScheduleAnyway")
             causes.append(
-                _unsupported(f"{at}.whenUnsatisfiable", constraint.get("whenUnsatisfiable"), supported)
+                unsupported(f"{at}.whenUnsatisfiable", constraint.get("whenUnsatisfiable"), supported)
             )
+    causes += affinity_causes(spec.get("affinity"), f"{where}.affinity")
     if spec.get("nodeSelector"):
         causes += label_causes(spec["nodeSelector"], f"{where}.nodeSelector")
     return causes
@@ -305,7 +247,7 @@ def _toleration_causes(toleration: Mapping[str, Any], where: str) -> list[Cause]
     causes = []
     operator, effect = toleration.get("operator") or "Equal", toleration.get("effect") or ""
     if operator not in ("Equal", "Exists", "Lt", "Gt"):
-        causes.append(_unsupported(f"{where}.operator", operator, ("Equal", "Exists")))
+        causes.append(unsupported(f"{where}.operator", operator, ("Equal", "Exists")))
     if operator == "Exists" and toleration.get("value"):
         causes.append(
             Cause(
@@ -318,9 +260,7 @@ def _toleration_causes(toleration: Mapping[str, Any], where: str) -> list[Cause]
             Cause(f"{where}.operator", f'Invalid value: "{operator}": must be Exists when `key` is empty')
         )
     if effect not in ("", "NoSchedule", "PreferNoSchedule", "NoExecute"):
-        causes.append(
-            _unsupported(f"{where}.effect", effect, ("NoSchedule", "PreferNoSchedule", "NoExecute"))
-        )
+        causes.append(unsupported(f"{where}.effect", effect, ("NoSchedule", "PreferNoSchedule", "NoExecute")))
     return causes
 
 
@@ -349,7 +289,7 @@ def _workload(obj: Mapping[str, Any]) -> list[Cause]:
     causes += pod_spec_causes(template.get("spec"), "spec.template.spec")
     policy = (template.get("spec") or {}).get("restartPolicy")
     if policy in ("OnFailure", "Never"):
-        causes.append(_unsupported("spec.template.spec.restartPolicy", policy, ("Always",)))
+        causes.append(unsupported("spec.template.spec.restartPolicy", policy, ("Always",)))
     return causes
 
 
@@ -367,19 +307,32 @@ def _job(obj: Mapping[str, Any]) -> list[Cause]:
     causes = pod_spec_causes(template.get("spec"), "spec.template.spec")
     policy = (template.get("spec") or {}).get("restartPolicy")
     if policy == "Always":
-        causes.append(_unsupported("spec.template.spec.restartPolicy", policy, ("OnFailure", "Never")))
+        causes.append(unsupported("spec.template.spec.restartPolicy", policy, ("OnFailure", "Never")))
+    return causes
+
+
+def _cron_job(obj: Mapping[str, Any]) -> list[Cause]:
+    spec = obj.get("spec") or {}
+    causes = []
+    try:
+        parse_cron(str(spec.get("schedule", "")))
+    except ValueError as error:
+        causes.append(Cause("spec.schedule", f"Invalid value: {spec.get('schedule')!r}: {error}"))
+    policies = ("Allow", "Forbid", "Replace")
+    if spec.get("concurrencyPolicy") not in policies:
+        causes.append(unsupported("spec.concurrencyPolicy", spec.get("concurrencyPolicy"), policies))
     return causes
 
 
 def _node(obj: Mapping[str, Any]) -> list[Cause]:
     causes: list[Cause] = []
     seen: set[tuple[Any, Any]] = set()
-    for index, taint in enumerate(_dicts((obj.get("spec") or {}).get("taints"))):
+    for index, taint in enumerate(dicts((obj.get("spec") or {}).get("taints"))):
         where = f"spec.taints[{index}]"
         effect = taint.get("effect")
         if effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
             causes.append(
-                _unsupported(f"{where}.effect", effect, ("NoSchedule", "PreferNoSchedule", "NoExecute"))
+                unsupported(f"{where}.effect", effect, ("NoSchedule", "PreferNoSchedule", "NoExecute"))
             )
         if problem := qualified_name_problem(str(taint.get("key", ""))):
             causes.append(Cause(f"{where}.key", f'Invalid value: "{taint.get("key", "")}": {problem}'))
@@ -441,7 +394,7 @@ def _definition(obj: Mapping[str, Any]) -> list[Cause]:
                 f'Invalid value: "{obj["metadata"].get("name")}": must be "{wanted}" (plural and group)',
             )
         )
-    stored = [version for version in _dicts(spec.get("versions")) if version.get("storage")]
+    stored = [version for version in dicts(spec.get("versions")) if version.get("storage")]
     if len(stored) != 1:
         causes.append(
             Cause("spec.versions", "Invalid value: must have exactly one version marked as storage version")
@@ -455,21 +408,16 @@ def _storage_class(obj: Mapping[str, Any]) -> list[Cause]:
     return [Cause("provisioner", "Required value", "FieldValueRequired")]
 
 
-def _unsupported(field: str, value: Any, supported: Iterable[str]) -> Cause:
+def unsupported(field: str, value: Any, supported: Iterable[str]) -> Cause:
+    """Return that a field holds none of the values it may."""
     listing = ", ".join(f'"{name}"' for name in supported)
     return Cause(
         field, f'Unsupported value: "{value}": supported values: {listing}', "FieldValueNotSupported"
     )
 
 
-def _dig(obj: Mapping[str, Any], path: str) -> Any:
-    value: Any = obj
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
-
-
-def _dicts(items: Any) -> list[dict[str, Any]]:
+def dicts(items: Any) -> list[dict[str, Any]]:
+    """Return those of `items` that are objects."""
     return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
@@ -483,6 +431,7 @@ _CHECKS: Mapping[str, Callable[[Mapping[str, Any]], list[Cause]]] = {
     "statefulsets.apps": _workload,
     "daemonsets.apps": _workload,
     "jobs.batch": _job,
+    "cronjobs.batch": _cron_job,
     "poddisruptionbudgets.policy": _budget,
     "storageclasses.storage.k8s.io": _storage_class,
     "customresourcedefinitions.apiextensions.k8s.io": _definition,

@@ -120,6 +120,7 @@ def plan_job(job: Job, pods: list[Pod], now: float, *, last_failure: float | Non
         if verdict is not None:
             conditions += _conditions(*verdict, now=now)
             over = verdict[0]
+    conditions = _suspended(conditions, spec.suspend and not over, now)
     if over or spec.suspend:
         delete = active
     else:
@@ -194,6 +195,25 @@ def _conditions(type: str, reason: str, message: str, *, now: float) -> list[dic
         }
         for each in (first, type)
     ]
+
+
+def _suspended(conditions: list[dict[str, Any]], suspend: bool, now: float) -> list[dict[str, Any]]:
+    """Return the conditions with `Suspended` as it is; a Job that never was has none."""
+    wanted = "True" if suspend else "False"
+    held = next((c for c in conditions if c["type"] == "Suspended"), None)
+    if (held is None and not suspend) or (held is not None and held["status"] == wanted):
+        return conditions
+    moment = format_time(now)
+    reason, message = ("JobSuspended", "Job suspended") if suspend else ("JobResumed", "Job resumed")
+    changed = {
+        "type": "Suspended",
+        "status": wanted,
+        "reason": reason,
+        "message": message,
+        "lastProbeTime": moment,
+        "lastTransitionTime": moment,
+    }
+    return [c for c in conditions if c is not held] + [changed]
 
 
 def _wanted_active(job: Job, wanted: int | None, succeeded: int) -> int:
@@ -287,7 +307,9 @@ class JobController:
         if plan.status["failed"] > job.status.failed:
             self._last_failure[job.metadata.uid] = now
         if _differs(job.status, plan.status):
-            patch = merge({"status": plan.status}, resource_version=job.metadata.resource_version)
+            counts = ("active", "succeeded", "failed")  # shown unless zero
+            shown = {name: value or None if name in counts else value for name, value in plan.status.items()}
+            patch = merge({"status": shown}, resource_version=job.metadata.resource_version)
             try:
                 await self._client.patch(Job, name, patch, namespace=namespace, subresource="status")
             except Conflict as error:
@@ -344,6 +366,7 @@ def _differs(status: JobStatus, wanted: dict[str, Any]) -> bool:
             "failed": sorted(status.uncounted.failed),
         },
     }
-    return len(wanted["conditions"]) != len(status.conditions) or any(
+    before = {c.type: c.status for c in status.conditions}
+    return {c["type"]: c["status"] for c in wanted["conditions"]} != before or any(
         wanted[field] != value for field, value in current.items()
     )
