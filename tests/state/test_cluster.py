@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from karpenter.apis import labels as known
 from karpenter.apis.core import Node, Pod, Taint
 from karpenter.apis.karpenter import NodeClaim
+from karpenter.apis.meta import ObjectMeta
+from karpenter.apis.workloads import CSINode, CSINodeAllocatable, CSINodeDriver, CSINodeSpec
 from karpenter.base.clock import ManualClock
 from karpenter.base.quantity import resources_of
 from karpenter.base.randomness import seeded
@@ -278,3 +280,23 @@ def test_rows_made_step_by_step_are_those_made_at_once(steps: list[tuple[str, st
     assert sorted(p.key for p in fresh.pending) == sorted(pending)
     unbound = {p.key for p in world.cache.informer(Pod).items() if not p.spec.node_name}
     assert set(pending) | set(expected) <= unbound
+
+
+def test_a_row_knows_how_many_volumes_its_drivers_attach() -> None:
+    """From the CSINode of the node's name, whichever comes first, and anew whenever it changes."""
+
+    def csi_node(**limits: int | None) -> CSINode:
+        drivers = [
+            CSINodeDriver(name=name, allocatable=None if count is None else CSINodeAllocatable(count=count))
+            for name, count in limits.items()
+        ]
+        return CSINode(metadata=ObjectMeta(name="node"), spec=CSINodeSpec(drivers=drivers))
+
+    world = World()
+    world.put(csi_node(ebs=25, efs=None))
+    world.put(a_node())
+    assert world.cluster.nodes()[0].volume_limits == {"ebs": 25}
+    world.put(csi_node(ebs=24, disk=8))
+    assert world.cluster.nodes()[0].volume_limits == {"disk": 8, "ebs": 24}
+    world.drop(csi_node())
+    assert world.cluster.nodes()[0].volume_limits == {}

@@ -184,6 +184,14 @@ class Volume(Object, frozen=True):
     name: str = ""
     persistent_volume_claim: PVCSource | None = None
     ephemeral: EphemeralSource | None = None
+    aws_elastic_block_store: dict[str, object] | None = None
+    azure_disk: dict[str, object] | None = None
+    azure_file: dict[str, object] | None = None
+    cinder: dict[str, object] | None = None
+    gce_persistent_disk: dict[str, object] | None = None
+    portworx_volume: dict[str, object] | None = None
+    rbd: dict[str, object] | None = None
+    vsphere_volume: dict[str, object] | None = None
 
 
 class PodResourceClaim(Object, frozen=True):
@@ -353,6 +361,13 @@ class PersistentVolumeSpec(Object, frozen=True):
     local: dict[str, str] | None = None
     host_path: dict[str, str] | None = None
     aws_elastic_block_store: dict[str, object] | None = None
+    azure_disk: dict[str, object] | None = None
+    azure_file: dict[str, object] | None = None
+    cinder: dict[str, object] | None = None
+    gce_persistent_disk: dict[str, object] | None = None
+    portworx_volume: dict[str, object] | None = None
+    rbd: dict[str, object] | None = None
+    vsphere_volume: dict[str, object] | None = None
     node_affinity: VolumeNodeAffinity | None = None
     storage_class_name: str = ""
 

@@ -48,6 +48,8 @@ class InstanceType(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     offerings: tuple[Offering, ...]
     capacity: Resources
     overhead: Resources
+    volume_limits: dict[str, int] = {}
+    """How many volumes a CSI driver can attach to it, by driver, where the provider knows."""
 
     @cached_property
     def allocatable(self) -> Resources:

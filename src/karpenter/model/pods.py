@@ -7,7 +7,7 @@ from itertools import chain
 import msgspec
 
 from karpenter.apis import labels
-from karpenter.apis.core import Container, ContainerStatus, IntOrString, Pod, ResourceRequirements
+from karpenter.apis.core import Container, ContainerStatus, IntOrString, Pod, ResourceRequirements, Volume
 from karpenter.base.duration import parse_duration
 from karpenter.base.quantity import Resources, add, maximum, resources_of
 from karpenter.base.timestamps import parse_time
@@ -24,6 +24,16 @@ _PRIORITY_SCALE = 2.0**25
 def pod_key(pod: Pod) -> str:
     """Return `namespace/name`."""
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def volume_claim_key(pod: Pod, volume: Volume) -> str:
+    """Return `namespace/name` of the PersistentVolumeClaim behind one of the pod's volumes, or nothing.
+
+    The claim of a generic ephemeral volume is called after the pod and the volume.
+    """
+    if volume.persistent_volume_claim is not None:
+        return f"{pod.metadata.namespace}/{volume.persistent_volume_claim.claim_name}"
+    return f"{pod_key(pod)}-{volume.name}" if volume.ephemeral is not None else ""
 
 
 # --- resources ------------------------------------------------------------------------------------------

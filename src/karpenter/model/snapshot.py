@@ -40,6 +40,9 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     registered: bool = False
     initialized: bool = False
     marked_for_deletion: bool = False
+    volume_limits: dict[str, int] = {}
+    """How many volumes each CSI driver can attach here, from the node's CSINode; drivers without a limit, and
+    drivers that are not running yet, are not in it."""
     nominated_until: float = 0.0
     """Epoch seconds; until then pods are expected here and the node is left alone."""
 

@@ -1,13 +1,35 @@
-"""Where a pod's volumes let it run: alternatives of node requirements."""
+"""What a pod's volumes demand of its node: places, as alternatives of requirements, and attachments."""
 
 from collections.abc import Iterator
 from itertools import product
 
 from karpenter.apis import labels
 from karpenter.apis.core import PersistentVolume, Pod
-from karpenter.model.pods import pod_key
+from karpenter.model.pods import volume_claim_key
 from karpenter.model.requirements import Requirement, Requirements
 from karpenter.model.snapshot import Snapshot
+from karpenter.scheduling.attachments import (
+    attached,
+    attachments,
+    learned_volume_limits,
+    limits_of_node,
+    limits_of_type,
+    over_limit,
+    union,
+)
+
+__all__ = [
+    "VolumeProblem",
+    "alternatives",
+    "attached",
+    "attachments",
+    "claim_keys",
+    "learned_volume_limits",
+    "limits_of_node",
+    "limits_of_type",
+    "over_limit",
+    "union",
+]
 
 _BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 _MAX_ALTERNATIVES = 64
@@ -19,13 +41,7 @@ class VolumeProblem(Exception):
 
 def claim_keys(pod: Pod) -> list[str]:
     """Return the `namespace/name` of the claims that `pod` uses, in order of its volumes."""
-    keys = []
-    for volume in pod.spec.volumes:
-        if volume.persistent_volume_claim is not None:
-            keys.append(f"{pod.namespace}/{volume.persistent_volume_claim.claim_name}")
-        elif volume.ephemeral is not None:
-            keys.append(f"{pod_key(pod)}-{volume.name}")
-    return keys
+    return [key for volume in pod.spec.volumes if (key := volume_claim_key(pod, volume))]
 
 
 def alternatives(pod: Pod, snapshot: Snapshot) -> list[Requirements]:

@@ -284,6 +284,7 @@ class Cluster:
         self._nodes.subscribe(self._on_node)
         self._pods.subscribe(self._on_pod)
         self._pools.subscribe(self._on_pool)
+        self._tables.csi_nodes.subscribe(lambda change: self._touch_node(change.object.name))
 
     def _on_claim(self, change: Change[NodeClaim]) -> None:
         claim, old = change.object, change.old
@@ -399,6 +400,7 @@ class Cluster:
             marked=token in self._marked or (claim is not None and self.is_ending(claim)),
             nominated_until=until,
             planned=self._planned_size(claim) if claim is not None and node is None else None,
+            volume_limits=self._tables.volume_limits(node.name) if node is not None else {},
         )
 
     def _parts(self, token: str) -> tuple[Node | None, NodeClaim | None]:

@@ -4,6 +4,7 @@ Which of the two speaks (labels, taints, size) depends on how far the machine ha
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from karpenter.apis import conditions
 from karpenter.apis import labels as known
@@ -27,13 +28,14 @@ def view_of(
     marked: bool,
     nominated_until: float,
     planned: "PlannedSize | None" = None,
+    volume_limits: Mapping[str, int] = MappingProxyType({}),
 ) -> NodeView:
     """Return the row of a machine.
 
     Until the Node is registered the claim's labels, annotations and taints count; until it is initialized
     the claim fills in resources that the Node lacks, and startup and ephemeral taints are left out, since
     they will go. `planned` is what is known of a claim that is not launched. `requests` gives what each of
-    `pods` takes, by pod key.
+    `pods` takes, by pod key; `volume_limits` how many volumes each CSI driver attaches.
     """
     if node is None and claim is None:
         raise ValueError("a row needs a Node or a NodeClaim")
@@ -63,6 +65,7 @@ def view_of(
         registered=registered,
         initialized=initialized,
         marked_for_deletion=marked or is_deleted(node, claim),
+        volume_limits=dict(volume_limits),
         nominated_until=nominated_until,
     )
 

@@ -20,13 +20,15 @@ class Tables:
         self._volumes = cache.informer(PersistentVolume)
         self._storage_classes = cache.informer(StorageClass)
         self._namespaces = cache.informer(Namespace)
+        self.csi_nodes = cache.informer(CSINode)
+        """How many volumes the drivers of each node attach; by the node's name."""
         self.informers: tuple[Informer[Any], ...] = (
             self._pdbs,
             self._volume_claims,
             self._volumes,
             self._storage_classes,
             self._namespaces,
-            cache.informer(CSINode),
+            self.csi_nodes,
         )
         """All of them: nothing can be decided before each has its first whole list."""
         self._made: dict[int, object] = {}
@@ -54,6 +56,17 @@ class Tables:
         return self._once(
             self._namespaces, lambda: {o.name: dict(o.metadata.labels) for o in self._namespaces.items()}
         )
+
+    def volume_limits(self, node_name: str) -> dict[str, int]:
+        """Return how many volumes each CSI driver attaches to a node, where it says so."""
+        csi_node = self.csi_nodes.get(node_name)
+        if csi_node is None:
+            return {}
+        return {
+            driver.name: driver.allocatable.count
+            for driver in sorted(csi_node.spec.drivers, key=lambda d: d.name)
+            if driver.allocatable is not None and driver.allocatable.count is not None
+        }
 
     def _once(self, informer: Informer[Any], make: Callable[[], T]) -> T:
         key = id(informer)
