@@ -26,6 +26,8 @@ NODEPOOL_HASH_VERSION = "karpenter.sh/nodepool-hash-version"
 NODEPOOL_HASH_VERSION_VALUE = "v3"
 TERMINATION_TIMESTAMP = "karpenter.sh/nodeclaim-termination-timestamp"
 MIN_VALUES_RELAXED = "karpenter.sh/nodeclaim-min-values-relaxed"
+PRICE_OVERLAY_APPLIED = "karpenter.sh/price-overlay-applied"
+CAPACITY_OVERLAY_APPLIED = "karpenter.sh/capacity-overlay-applied"
 POD_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 TERMINATION_FINALIZER = "karpenter.sh/termination"

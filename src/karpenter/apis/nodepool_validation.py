@@ -67,6 +67,16 @@ def validate_overlay(
         )
         for name in sorted(CORE_RESOURCES & overlay.spec.capacity.keys())
     ]
+    found += [
+        FieldError(
+            f"spec.capacity.{name}",
+            amount,
+            "is negative: no pod would fit",
+            "say how much a machine has; 0 hides the resource",
+        )
+        for name, amount in sorted(overlay.spec.capacity.items())
+        if str(amount).startswith("-")
+    ]
     return found
 
 

@@ -6,6 +6,7 @@ from karpenter.cloudprovider.errors import (
     InsufficientCapacity,
     NodeClaimNotFound,
     NodeClassNotReady,
+    UnevaluatedNodePool,
 )
 from karpenter.cloudprovider.protocol import (
     CloudProvider,
@@ -26,4 +27,5 @@ __all__ = [
     "NodeClassStatus",
     "ProviderContext",
     "RepairPolicy",
+    "UnevaluatedNodePool",
 ]

@@ -4,6 +4,7 @@ CloudProviderError
 ├── NodeClaimNotFound      the instance is not there (any more); for delete: it is gone, good
 ├── InsufficientCapacity   none of the allowed offerings can be had now; plan anew
 ├── NodeClassNotReady      the node class cannot be used yet; plan anew later
+├── UnevaluatedNodePool    NodeOverlays have not been worked out for the pool yet; leave it out and come again
 └── CreateError            anything else; carries the condition's reason and message; retried
 """
 
@@ -31,6 +32,14 @@ class NodeClassNotReady(CloudProviderError):
 
     def __init__(self, message: str) -> None:
         super().__init__(f"NodeClassRef not ready, {message}")
+
+
+class UnevaluatedNodePool(CloudProviderError):
+    """What NodeOverlays make of the pool's instance types is not known yet."""
+
+    def __init__(self, pool: str) -> None:
+        super().__init__(f'nodepool "{pool}" is awaiting evaluation')
+        self.pool = pool
 
 
 class CreateError(CloudProviderError):

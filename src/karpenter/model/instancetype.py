@@ -50,6 +50,10 @@ class InstanceType(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     overhead: Resources
     volume_limits: dict[str, int] = {}
     """How many volumes a CSI driver can attach to it, by driver, where the provider knows."""
+    price_overlaid: bool = False
+    """A NodeOverlay has a say in the price of some offering."""
+    capacity_overlaid: bool = False
+    """A NodeOverlay has a say in the capacity."""
 
     @cached_property
     def allocatable(self) -> Resources:
