@@ -1,0 +1,11 @@
+"""Anytime search for the cheapest set of nodes, on plain arrays.
+
+The search knows asks (classes of identical pods), offers (what can be bought) and limits; what these mean in
+Kubernetes is the caller's business. See `improve`.
+"""
+
+from karpenter.scheduling.search.improve import improve
+from karpenter.scheduling.search.memory import Memory
+from karpenter.scheduling.search.problem import NodePattern, Packing, PackingProblem
+
+__all__ = ["Memory", "NodePattern", "Packing", "PackingProblem", "improve"]
