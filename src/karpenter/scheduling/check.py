@@ -11,8 +11,10 @@ from karpenter.model.pods import pod_key
 from karpenter.model.problem import Plan, Problem
 from karpenter.scheduling.check_claims import TOLERANCE, claim_faults
 from karpenter.scheduling.check_limits import limits, stock
-from karpenter.scheduling.check_neighbours import neighbours
+from karpenter.scheduling.check_neighbours import quarrels
 from karpenter.scheduling.check_nodes import node_faults
+from karpenter.scheduling.check_order import unbindable
+from karpenter.scheduling.check_places import places_and_residents
 from karpenter.scheduling.check_refusals import needless_refusals
 
 __all__ = ["needless_refusals", "violations"]
@@ -34,7 +36,9 @@ def violations(problem: Problem, plan: Plan) -> list[str]:
             wrong += [f"claim {number}: {text}" for text in claim_faults(problem, offer, claim, pods)]
     wrong += limits(problem, plan)
     wrong += stock(problem, plan)
-    wrong += neighbours(problem, plan, pods)
+    places, residents = places_and_residents(problem, plan, pods)
+    wrong += quarrels(problem.snapshot, residents)
+    wrong += unbindable(problem.snapshot, places, residents)
     cost = sum(c.price for c in plan.claims)
     if abs(cost - plan.cost) > TOLERANCE:
         wrong.append(f"cost is {plan.cost}, the claims cost {cost}")

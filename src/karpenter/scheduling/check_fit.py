@@ -10,7 +10,6 @@ from karpenter.model.pods import has_dra_requirements, host_ports, pod_key, port
 from karpenter.model.requirements import Requirements
 from karpenter.model.snapshot import Snapshot
 from karpenter.model.taints import untolerated
-from karpenter.scheduling.check_neighbours import repelled_by
 
 Labels = Mapping[str, str]
 
@@ -26,19 +25,13 @@ def unfit(pod: Pod, here: Labels, node_taints: Sequence[Taint], snapshot: Snapsh
 
 
 def unsupported(pod: Pod) -> Iterator[str]:
-    """Demands that no plan honours yet: whoever has one must have been refused."""
+    """Yield the demands that no plan honours: whoever has one must have been refused."""
     if has_dra_requirements(pod):
         yield "resource claims"
-    if any(
-        c.when_unsatisfiable == "DoNotSchedule" and c.topology_key != known.KUBERNETES_HOSTNAME
-        for c in pod.spec.topology_spread_constraints
-    ):
-        yield "topology spread"
     affinity = pod.spec.affinity
-    if affinity and affinity.pod_affinity and affinity.pod_affinity.required:
-        yield "pod affinity"
-    if any(t.topology_key != known.KUBERNETES_HOSTNAME for t in repelled_by(pod)):
-        yield "pod anti-affinity"
+    required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
+    if required is not None and any(t.match_fields for t in required.node_selector_terms):
+        yield "node selection by field"
 
 
 def hard_taints(node_taints: Iterable[Taint], pod: Pod) -> list[Taint]:

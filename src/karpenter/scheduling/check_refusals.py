@@ -8,8 +8,8 @@ from karpenter.model.pods import pod_key, requests
 from karpenter.model.problem import Plan, PoolOffer, Problem
 from karpenter.model.requirements import Requirements
 from karpenter.scheduling.check_claims import daemons_on
+from karpenter.scheduling.check_company import means, repelled_by
 from karpenter.scheduling.check_fit import hard_taints, port_clashes, unsupported, ways
-from karpenter.scheduling.check_neighbours import means, repelled_by
 
 
 def needless_refusals(problem: Problem, plan: Plan) -> list[str]:
@@ -28,7 +28,7 @@ def needless_refusals(problem: Problem, plan: Plan) -> list[str]:
             for term in repelled_by(other)
             if term.topology_key != known.KUBERNETES_HOSTNAME
         )
-        if repelled or any(unsupported(pod)):
+        if repelled or any(unsupported(pod)) or any(r.constraint == "unsupported" for r in refused.refusals):
             continue
         for offer in problem.pools:
             if hard_taints(offer.pool.spec.template.spec.taints, pod):

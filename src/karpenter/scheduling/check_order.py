@@ -1,0 +1,144 @@
+"""Topology spread and pod affinity: is there an order in which kube-scheduler could bind the planned pods?
+
+Both look at who runs already, so a plan is right when its pods can be bound one after the other such that
+each finds its constraints met at its turn. All planned nodes are taken to be there from the start. Such an
+order is looked for greedily: the least crowded domain first, and pods without constraints of their own only
+when nobody else can go on, so that they don't crowd a domain before their time.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from karpenter.model.snapshot import Snapshot
+from karpenter.scheduling.check_company import attracted_by, company, counts, means
+from karpenter.scheduling.check_places import Place, Resident
+from karpenter.scheduling.check_tallies import Attraction, Group, Kind, Spread
+
+_Effects = tuple[list[tuple[Spread, str]], list[tuple[Attraction, tuple[str, str]]]]
+
+
+def unbindable(snapshot: Snapshot, places: Sequence[Place], residents: Sequence[Resident]) -> Iterator[str]:
+    """Yield the planned pods whose spread or affinity is not met, whatever the order."""
+    marks = [company(resident.pod) for resident in residents]
+    kinds: dict[bytes, Kind] = {}
+    for mark, resident in zip(marks, residents, strict=True):
+        if mark not in kinds:
+            kinds[mark] = Kind(snapshot, resident.pod)
+    owners = [k for k in kinds.values() if not k.free]
+    if not owners:
+        return
+    for kind in owners:
+        for spread in kind.spreads:
+            spread.open(places)
+    planned: list[tuple[Kind, Resident, _Effects]] = []
+    listeners = {mark: _listeners(snapshot, kind, owners) for mark, kind in kinds.items()}
+    for mark, resident in zip(marks, residents, strict=True):
+        effects = _effects(resident.place, *listeners[mark])
+        if resident.planned:
+            planned.append((kinds[mark], resident, effects))
+        else:
+            _count(effects)
+    for kind, resident, _ in planned:
+        yield from _undecided(kind, resident)
+    yield from _bind(_groups(planned))
+
+
+def _listeners(
+    snapshot: Snapshot, kind: Kind, owners: Sequence[Kind]
+) -> tuple[list[Spread], list[Attraction]]:
+    """Return the constraints that pods of `kind` matter to."""
+    spreads = [s for owner in owners for s in owner.spreads if counts(s.constraint, owner.pod, kind.pod)]
+    attractions = [
+        owner.attraction
+        for owner in owners
+        if owner.attraction is not None
+        and all(means(snapshot, t, owner.pod, kind.pod) for t in attracted_by(owner.pod))
+    ]
+    return spreads, attractions
+
+
+def _effects(place: Place, spreads: Sequence[Spread], attractions: Sequence[Attraction]) -> _Effects:
+    """Return which counts a pod on `place` adds to."""
+    swells = [(spread, domain) for spread in spreads if (domain := spread.domain_of(place)) is not None]
+    pleases = [(attraction, found) for attraction in attractions for found in attraction.domains_of(place)]
+    return swells, pleases
+
+
+def _count(effects: _Effects) -> None:
+    for spread, domain in effects[0]:
+        spread.count(domain)
+    for attraction, found in effects[1]:
+        attraction.count(found)
+
+
+def _undecided(kind: Kind, resident: Resident) -> Iterator[str]:
+    """Whoever has such a constraint must be put where its domain is known."""
+    keys = [spread.key for spread in kind.spreads] + (kind.attraction.keys if kind.attraction else [])
+    for key in dict.fromkeys(keys):
+        values = sorted(resident.place.values(key))
+        if len(values) != 1:
+            text = f"could be any of {values}" if values else "is unknown"
+            yield f"{resident.place.name}: {resident.key} depends on {key}, which {text}"
+
+
+def _groups(planned: Sequence[tuple[Kind, Resident, _Effects]]) -> list[Group]:
+    """Return the pods that have or matter to a constraint, together where all is the same to them."""
+    settled = _settled(planned)
+    groups: dict[tuple[object, ...], Group] = {}
+    for kind, resident, (swells, pleases) in planned:
+        place = resident.place
+        own = [
+            (spread, next(iter(values)), itself)
+            for spread, itself in zip(kind.spreads, kind.counts_itself, strict=True)
+            if spread not in settled and len(values := place.values(spread.key)) == 1
+        ]
+        targets = kind.attraction.domains_of(place) if kind.attraction else []
+        open_swells = [(spread, domain) for spread, domain in swells if spread not in settled]
+        if not own and not targets and not open_swells and not pleases:
+            continue
+        shape = (kind, tuple(own), tuple(targets), tuple(open_swells), tuple(pleases))
+        if shape not in groups:
+            groups[shape] = Group(kind, own, targets, open_swells, pleases)
+        groups[shape].members.append(resident)
+    return list(groups.values())
+
+
+def _settled(planned: Sequence[tuple[Kind, Resident, _Effects]]) -> set[Spread]:
+    """Return the spread constraints that hold in any order, because no domain ever gets too many."""
+    final: dict[tuple[Spread, str], int] = {}
+    domains: dict[Spread, set[str]] = {}
+    for kind, resident, (swells, _) in planned:
+        for spread, domain in swells:
+            final[spread, domain] = final.get((spread, domain), spread.found.get(domain, 0)) + 1
+        for spread in kind.spreads:
+            domains.setdefault(spread, set()).update(resident.place.values(spread.key))
+    return {
+        spread
+        for spread, found in domains.items()
+        if all(
+            final.get((spread, domain), spread.found.get(domain, 0)) - spread.least <= spread.max_skew
+            for domain in found
+        )
+    }
+
+
+def _bind(groups: list[Group]) -> Iterator[str]:
+    """Bind everybody who can be; yield who is left."""
+    while True:
+        groups = [g for g in groups if g.members]
+        ready = [g for g in groups if not g.kind.free and not g.refusal()]
+        if not ready and any(not g.kind.free for g in groups):
+            ready = [g for g in groups if g.kind.free]
+        if not ready:
+            break
+        calm = [g for g in ready if not g.own and not g.swells]
+        for group in calm:
+            # Once one of them is bound the others are wanted there all the more; but it may be the first of
+            # those that attract themselves, after which the first of another group is refused.
+            while group.members and not group.refusal():
+                group.bind()
+        if not calm:
+            min(ready, key=Group.crowding).bind()
+    for group in groups:
+        if not group.kind.free:
+            for resident in group.members:
+                yield f"{resident.place.name}: {resident.key} can never be bound, {group.refusal()}"
