@@ -1,4 +1,4 @@
-"""Setting conditions on NodeClaims and NodePools, and writing them."""
+"""Setting conditions on NodeClaims, NodePools and NodeOverlays, and writing them."""
 
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -6,14 +6,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from karpenter.apis import conditions
-from karpenter.apis.karpenter import NodeClaim, NodePool
+from karpenter.apis.karpenter import NodeClaim, NodeOverlay, NodePool
 from karpenter.apis.meta import Condition, ConditionStatus
 from karpenter.base.timestamps import parse_time
 
-O = TypeVar("O", NodeClaim, NodePool)  # noqa: E741
+O = TypeVar("O", NodeClaim, NodePool, NodeOverlay)  # noqa: E741
 
 
-def created_at(obj: NodeClaim | NodePool) -> float:
+def created_at(obj: NodeClaim | NodePool | NodeOverlay) -> float:
     """Return when the object was created, epoch seconds; 0 when it does not say."""
     return parse_time(obj.metadata.creation_timestamp) if obj.metadata.creation_timestamp else 0.0
 
@@ -77,7 +77,7 @@ def document(items: Iterable[Condition]) -> list[dict[str, Any]]:
     ]
 
 
-def transition_time(obj: NodeClaim | NodePool, type: str) -> float:
+def transition_time(obj: NodeClaim | NodePool | NodeOverlay, type: str) -> float:
     """Return since when a condition has its status, epoch seconds; else when the object was created."""
     condition = conditions.get(obj.status.conditions, type)
     if condition is None or condition.last_transition_time is None:
@@ -85,7 +85,9 @@ def transition_time(obj: NodeClaim | NodePool, type: str) -> float:
     return parse_time(condition.last_transition_time)
 
 
-def _family(obj: NodeClaim | NodePool) -> conditions.ConditionSet:
+def _family(obj: NodeClaim | NodePool | NodeOverlay) -> conditions.ConditionSet:
+    if isinstance(obj, NodeOverlay):
+        return conditions.NODEOVERLAY
     return conditions.NODECLAIM if isinstance(obj, NodeClaim) else conditions.NODEPOOL
 
 

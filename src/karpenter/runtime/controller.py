@@ -193,9 +193,9 @@ class Singleton(Controller):
             backoff=backoff,
         )
 
-    def trigger(self) -> None:
-        """Ask for a run soon."""
-        self.enqueue(_SINGLETON_KEY)
+    def trigger(self, *, after: float = 0.0) -> None:
+        """Ask for a run, now or in `after` seconds."""
+        self.enqueue(_SINGLETON_KEY, after=after)
 
     async def run(self) -> None:
         """Run once at the start, then as results and triggers say, until cancelled."""
