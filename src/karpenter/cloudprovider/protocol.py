@@ -10,6 +10,7 @@ from karpenter.apis.meta import Condition, KubeObject, Object
 from karpenter.base.clock import Clock
 from karpenter.base.metrics import Metrics
 from karpenter.base.randomness import Random
+from karpenter.cloudprovider.overlaystore import OverlayStore
 from karpenter.kube.client import Client
 from karpenter.kube.informer import Cache
 from karpenter.model.instancetype import InstanceType
@@ -45,6 +46,9 @@ class ProviderContext(msgspec.Struct, frozen=True):
     metrics: Metrics
     settings: Mapping[str, str]
     """Provider options by flag name without dashes at the front, e.g. `instance-types-file-path`."""
+    overlays: OverlayStore | None = None
+    """What NodeOverlays make of instance types (None: the feature is off). `instance_types` stays what the
+    cloud says; `create` should choose by overlaid prices and sizes, as the plan did."""
 
 
 class CloudProvider(Protocol):

@@ -9,13 +9,15 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from karpenter.apis.karpenter import NodeClaim, NodePool
+from karpenter.apis.karpenter import NodeClaim, NodeOverlay, NodePool
 from karpenter.base.clock import Clock
 from karpenter.base.metrics import Metrics
 from karpenter.base.randomness import Random, name_suffix
 from karpenter.cloudprovider import CloudProvider, ProviderContext
 from karpenter.cloudprovider.metered import MeteredProvider
-from karpenter.controllers import disruption, metrics, node, nodeclaim, nodepool, provisioning
+from karpenter.cloudprovider.overlaid import OverlaidProvider
+from karpenter.cloudprovider.overlaystore import OverlayStore
+from karpenter.controllers import disruption, metrics, node, nodeclaim, nodeoverlay, nodepool, provisioning
 from karpenter.controllers.context import Context, Settings
 from karpenter.kube.client import Client
 from karpenter.kube.informer import Cache
@@ -28,7 +30,7 @@ from karpenter.state.cluster import Cluster
 
 log = structlog.get_logger()
 
-_ROOMS = (provisioning, nodeclaim, node, nodepool, disruption, metrics)
+_ROOMS = (provisioning, nodeclaim, node, nodepool, nodeoverlay, disruption, metrics)
 
 
 class Operator:
@@ -62,6 +64,7 @@ class Operator:
         self.client = Client(transport)
         self.cache = Cache(self.client, clock=clock, rng=rng, metrics=self.metrics)
         self.recorder = Recorder(self.client, clock=clock, rng=rng)
+        overlays = OverlayStore() if options.feature_gates.get("NodeOverlay") else None
         cloud = ProviderContext(
             client=self.client,
             cache=self.cache,
@@ -69,9 +72,13 @@ class Operator:
             rng=rng,
             metrics=self.metrics,
             settings=provider_settings or {},
+            overlays=overlays,
         )
         inner = provider(cloud) if provider else load_provider(options.cloud_provider, cloud)
-        self.provider = MeteredProvider(inner, clock=clock, metrics=self.metrics)
+        metered = MeteredProvider(inner, clock=clock, metrics=self.metrics)
+        self.provider: CloudProvider = metered
+        if overlays is not None:
+            self.provider = OverlaidProvider(metered, overlays)
         self.cluster = Cluster(
             self.cache, clock=clock, provider=self.provider, batch_max_duration=options.batch_max_duration
         )
@@ -135,9 +142,12 @@ class Operator:
                 tasks.create_task(controller.run(), name=controller.name)
 
     def _missing_crds(self) -> str:
+        needed: list[type[NodePool] | type[NodeClaim] | type[NodeOverlay]] = [NodePool, NodeClaim]
+        if self.options.feature_gates.get("NodeOverlay"):
+            needed.append(NodeOverlay)
         missing = sorted(
             f"{kind.resource.plural}.{kind.resource.group}"
-            for kind in (NodePool, NodeClaim)
+            for kind in needed
             if not self.cache.informer(kind).synced
         )
         return f"the API server does not serve (yet): {', '.join(missing)}" if missing else ""

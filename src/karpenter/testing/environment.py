@@ -24,6 +24,9 @@ from karpenter.apis.meta import KubeObject
 from karpenter.base.clock import Clock, LoopClock
 from karpenter.base.metrics import Metrics
 from karpenter.base.randomness import seeded
+from karpenter.cloudprovider import CloudProvider
+from karpenter.cloudprovider.overlaid import OverlaidProvider
+from karpenter.cloudprovider.overlaystore import OverlayStore
 from karpenter.controllers import nodeclaim, nodepool, provisioning
 from karpenter.controllers.context import Context, Settings
 from karpenter.embedded.cluster import EmbeddedCluster
@@ -60,7 +63,11 @@ class OperatorUnderTest:
         self.metrics = Metrics()
         self.client = Client(transport)
         self.cache = Cache(self.client, clock=clock, rng=rng, metrics=self.metrics)
-        self.provider = FakeProvider(cloud, self.client, clock)
+        overlays = OverlayStore() if settings.feature_gates.get("NodeOverlay") else None
+        fake = FakeProvider(cloud, self.client, clock, overlays)
+        self.provider: CloudProvider = fake
+        if overlays is not None:
+            self.provider = OverlaidProvider(fake, overlays)
         self.recorder = Recorder(self.client, clock=clock, rng=rng)
         self.cluster = Cluster(
             self.cache, clock=clock, provider=self.provider, batch_max_duration=settings.batch_max_seconds

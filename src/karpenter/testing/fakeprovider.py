@@ -23,6 +23,7 @@ from karpenter.cloudprovider import (
     ProviderContext,
     RepairPolicy,
 )
+from karpenter.cloudprovider.overlaystore import OverlayStore
 from karpenter.kube.client import Client
 from karpenter.kube.errors import AlreadyExists, ApiError, NotFound
 from karpenter.kube.transport import TransportError
@@ -99,8 +100,11 @@ class FakeProvider:
     node_classes: tuple[type[NodeClass], ...] = (KwokNodeClass,)
     well_known_labels: frozenset[str] = frozenset()
 
-    def __init__(self, cloud: FakeCloud, client: Client, clock: Clock) -> None:
+    def __init__(
+        self, cloud: FakeCloud, client: Client, clock: Clock, overlays: OverlayStore | None = None
+    ) -> None:
         self.cloud = cloud
+        self._overlays = overlays
         self._client = client
         self._clock = clock
         self._swept = 0  # how many of the machines that ended have no Node any more
@@ -108,7 +112,7 @@ class FakeProvider:
     @classmethod
     def of(cls, context: ProviderContext, cloud: FakeCloud) -> "FakeProvider":
         """Build it as a factory would."""
-        return cls(cloud, context.client, context.clock)
+        return cls(cloud, context.client, context.clock, context.overlays)
 
     async def run(self) -> None:
         """Boot machines until cancelled."""
@@ -133,7 +137,10 @@ class FakeProvider:
             return known_instance.claim
         if self.cloud.next_errors:
             raise self.cloud.next_errors.pop(0)
-        offer = PriceOrder(self.cloud.types).cheapest(claim)
+        types = self.cloud.types
+        if self._overlays is not None:
+            types = self._overlays.apply(claim.metadata.labels.get(known.NODEPOOL, ""), types)
+        offer = PriceOrder(types).cheapest(claim)
         if offer is None:
             raise InsufficientCapacity(f"no offering is available for nodeclaim {claim.name!r}")
         kind = offer.instance_type

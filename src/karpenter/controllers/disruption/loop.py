@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from karpenter.apis import labels
 from karpenter.apis.karpenter import NodePool
-from karpenter.cloudprovider import CloudProviderError
+from karpenter.cloudprovider import CloudProviderError, UnevaluatedNodePool
 from karpenter.controllers.context import Context
 from karpenter.controllers.disruption.queue import CommandQueue
 from karpenter.controllers.metrics.series import Series
@@ -118,6 +118,8 @@ class DisruptionLoop:
     async def _catalogue(self, pool: NodePool) -> dict[str, InstanceType]:
         try:
             return {kind.name: kind for kind in await self._context.provider.instance_types(pool)}
+        except UnevaluatedNodePool:
+            return {}
         except CloudProviderError as error:
             log.error("failed listing instance types", NodePool=pool.name, error=str(error))
             return {}

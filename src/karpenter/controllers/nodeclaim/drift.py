@@ -2,11 +2,12 @@
 
 from karpenter.apis import labels as known
 from karpenter.apis.karpenter import NodeClaim, NodePool
-from karpenter.cloudprovider import NodeClaimNotFound
+from karpenter.cloudprovider import NodeClaimNotFound, UnevaluatedNodePool
 from karpenter.controllers.conditions import created_at
 from karpenter.controllers.context import Context
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.requirements import Requirement, Requirements
+from karpenter.runtime import Requeue
 
 TYPE_CHECK_AGE_SECONDS = 3600.0
 """Younger claims cannot have outlived their instance type."""
@@ -40,7 +41,11 @@ class Drift:
             return ""
         if now - self._types_found.get(claim.name, float("-inf")) < TYPE_CHECK_SECONDS:
             return ""
-        reason = instance_type_drift(claim, await self._context.provider.instance_types(pool))
+        try:
+            types = await self._context.provider.instance_types(pool)
+        except UnevaluatedNodePool as error:
+            raise Requeue from error
+        reason = instance_type_drift(claim, types)
         if not reason:
             self._types_found[claim.name] = now
         return reason

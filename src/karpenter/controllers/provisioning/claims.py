@@ -22,6 +22,7 @@ from karpenter.base.randomness import name_suffix
 from karpenter.controllers.context import Context
 from karpenter.kube.errors import AlreadyExists, ApiError
 from karpenter.kube.transport import TransportError
+from karpenter.model.instancetype import InstanceType
 from karpenter.model.problem import PlannedClaim
 from karpenter.state import reservations
 from karpenter.state.rows import PlannedSize
@@ -46,14 +47,17 @@ class Creation(NamedTuple):
     error: str = ""
 
 
-def claim_for(planned: PlannedClaim, name: str, hash_of_pool: str) -> NodeClaim:
-    """Return the NodeClaim that `planned` asks for."""
+def claim_for(
+    planned: PlannedClaim, name: str, hash_of_pool: str, types: Sequence[InstanceType] = ()
+) -> NodeClaim:
+    """Return the NodeClaim that `planned` asks for; `types` are what its pool can buy."""
     pool, template = planned.pool, planned.pool.spec.template
     annotations = {
         **template.metadata.annotations,
         known.NODEPOOL_HASH: hash_of_pool,
         known.NODEPOOL_HASH_VERSION: known.NODEPOOL_HASH_VERSION_VALUE,
         known.MIN_VALUES_RELAXED: "true" if planned.min_values_relaxed else "false",
+        **_overlay_notes(planned.instance_types, types),
     }
     if planned.pods:
         annotations[reservations.PLANNED_PODS] = reservations.render(planned.pods)
@@ -92,6 +96,17 @@ def claim_for(planned: PlannedClaim, name: str, hash_of_pool: str) -> NodeClaim:
     )
 
 
+def _overlay_notes(names: Sequence[str], types: Sequence[InstanceType]) -> dict[str, str]:
+    """Return the annotations that tell the cloud of NodeOverlays behind the choice of these types."""
+    seen = [t for t in types if t.price_overlaid or t.capacity_overlaid]
+    chosen = set(names) if seen else set()
+    notes = {
+        known.PRICE_OVERLAY_APPLIED: any(t.price_overlaid for t in seen if t.name in chosen),
+        known.CAPACITY_OVERLAY_APPLIED: any(t.capacity_overlaid for t in seen if t.name in chosen),
+    }
+    return {key: "true" for key, applies in notes.items() if applies}
+
+
 async def create_claims(context: Context, planned: Sequence[PlannedClaim], reason: str) -> list[Creation]:
     """Create all `planned` claims within their pools' limits and count them in the cluster at once.
 
@@ -121,13 +136,14 @@ def _within_limits(context: Context, planned: Sequence[PlannedClaim]) -> list[No
     drafts: list[NodeClaim | str] = []
     for wish in planned:
         pool = context.cluster.pool(wish.pool.name) or wish.pool
-        draft = claim_for(wish, f"{pool.name}-{name_suffix(context.rng)}", nodepool_hash(wish.pool))
+        types = context.cluster.catalogue(pool.name)
+        draft = claim_for(wish, f"{pool.name}-{name_suffix(context.rng)}", nodepool_hash(wish.pool), types)
         limits = resources_of(pool.spec.limits)
         if limits:
             before = committed.get(pool.name)
             if before is None:
                 before = context.cluster.pool_commitment(pool.name)
-            after = add(before, PlannedSize(draft, context.cluster.catalogue(pool.name)).most)
+            after = add(before, PlannedSize(draft, types).most)
             passed = sorted(name for name, limit in limits.items() if after.get(name, 0) > limit)
             if passed:
                 drafts.append(f"limits of nodepool {pool.name} exceeded: {', '.join(passed)}")

@@ -6,6 +6,7 @@ import structlog
 
 from karpenter.apis.core import Pod
 from karpenter.apis.karpenter import NodeClaim, NodePool
+from karpenter.cloudprovider import UnevaluatedNodePool
 from karpenter.controllers.context import Context
 from karpenter.controllers.provisioning.batcher import Batcher
 from karpenter.controllers.provisioning.claims import create_claims, shortened
@@ -96,6 +97,8 @@ class Provisioner:
         for pool in pools:
             try:
                 types = await self._context.provider.instance_types(pool)
+            except UnevaluatedNodePool:
+                continue  # its NodeOverlays are being judged; pods that wait ask again
             except Exception as error:  # a cloud may fail in any way; others must not suffer
                 log.error(NO_TYPES, NodePool=pool.name, error=str(error))
                 continue

@@ -45,6 +45,7 @@ FAKE_NODE = "kwok.x-k8s.io/node"
 PRICE_LABEL = "eks-node-viewer/instance-price"
 _UNREGISTERED = Taint(key=labels.UNREGISTERED_TAINT, effect="NoExecute")
 _UNHEALTHY_SECONDS = 600.0
+_KEPT_OFFERS = 64
 
 
 class KwokProvider:
@@ -57,7 +58,8 @@ class KwokProvider:
         self._client = context.client
         self._clock = context.clock
         self._types = types
-        self._offers = PriceOrder(types)
+        self._overlays = context.overlays
+        self._offers = {id(types): (types, PriceOrder(types))}
         self._by_name = {kind.name: kind for kind in types}
         offered = {key for kind in types for offering in kind.offerings for key in offering.requirements}
         self.well_known_labels = KWOK_LABELS | EC2_LABELS | offered
@@ -87,7 +89,7 @@ class KwokProvider:
         ready = get(node_class.status.conditions, "Ready")
         if ready is not None and ready.status == "False":
             raise NodeClassNotReady(ready.message or ready.reason)
-        offer = self._offers.cheapest(claim)
+        offer = self._offers_of(claim.metadata.labels.get(labels.NODEPOOL, "")).cheapest(claim)
         if offer is None:
             raise InsufficientCapacity(f"no available offering satisfies nodeclaim {claim.name!r}")
         return self._launched(claim, offer)
@@ -128,6 +130,15 @@ class KwokProvider:
             RepairPolicy("Ready", "False", _UNHEALTHY_SECONDS),
             RepairPolicy("Ready", "Unknown", _UNHEALTHY_SECONDS),
         )
+
+    def _offers_of(self, pool: str) -> PriceOrder:
+        """Return what `pool` can buy, by the prices it sees. Raises UnevaluatedNodePool."""
+        types = self._types if self._overlays is None else self._overlays.apply(pool, self._types)
+        if id(types) not in self._offers:
+            if len(self._offers) >= _KEPT_OFFERS:
+                self._offers.clear()
+            self._offers[id(types)] = types, PriceOrder(types)  # holding the tuple keeps its id its own
+        return self._offers[id(types)][1]
 
     def _launched(self, claim: NodeClaim, offer: Offer) -> NodeClaim:
         kind = offer.instance_type
