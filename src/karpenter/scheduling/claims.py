@@ -6,33 +6,8 @@ import numpy as np
 from karpenter.apis import labels
 from karpenter.model.problem import PlannedClaim
 from karpenter.model.requirements import SIMULATION_LABELS, Requirement, Requirements
-from karpenter.scheduling.catalogue import Mask
-from karpenter.scheduling.packing import Pattern
+from karpenter.scheduling.bins import Bin
 from karpenter.scheduling.space import MAX_INSTANCE_TYPES, Axis, PoolSpace
-
-
-class Bin(msgspec.Struct):
-    """One planned node."""
-
-    pool: int
-    pattern: Pattern
-    """Its own copy: it goes on growing while there is room at no extra price."""
-    allowed: Mask
-    """Types that the limits let it list."""
-    relaxed: bool
-    """minValues were lowered for it."""
-    pods: dict[int, int]
-    """Pods by ask index."""
-    sequence: list[tuple[int, int]]
-    """(ask, count), in order of placement."""
-    names: list[str]
-    """Pod keys, once they are handed out."""
-
-    @staticmethod
-    def of(pool: int, pattern: Pattern, allowed: Mask, relaxed: bool) -> "Bin":
-        """Return one node bought by `pattern`."""
-        own = msgspec.structs.replace(pattern, held=pattern.held.copy())
-        return Bin(pool, own, allowed, relaxed, dict(pattern.counts), list(pattern.counts.items()), [])
 
 
 class _Shape(msgspec.Struct, frozen=True):

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from karpenter.apis import labels
-from karpenter.apis.core import NodeSelectorTerm, Pod, Toleration
+from karpenter.apis.core import Pod, Toleration
 from karpenter.base.quantity import Resources
 from karpenter.model.pods import has_dra_requirements, host_ports, pod_key, requests
 from karpenter.model.problem import Problem, SolveOptions
 from karpenter.model.reasons import Refusal
 from karpenter.model.requirements import Requirements
-from karpenter.scheduling.topology import Profile, Topology, is_host_spread
+from karpenter.scheduling.terms import node_terms, term_requirements
+from karpenter.scheduling.topology import Profile, Topology
 from karpenter.scheduling.volumes import VolumeProblem, alternatives
 
 TOLERATE_PREFERENCES = Toleration(operator="Exists", effect="PreferNoSchedule")
@@ -43,7 +44,7 @@ class PodClass(msgspec.Struct, frozen=True, kw_only=True):
     ports: frozenset[Port]
     priority: int
     profile: Profile = Profile()
-    """What the class has to do with host spread and anti-affinity."""
+    """What the class has to do with other pods."""
     refusal: Refusal | None = None
     """Set when no place at all can take these pods."""
 
@@ -82,13 +83,13 @@ def classify(problem: Problem, topology: Topology) -> list[PodClass]:
     groups: dict[_Kind, list[Pod]] = {}
     for pod in problem.pods:
         # Pods of one workload have equal specs: the costly look at a spec is taken once for all of them.
-        shape: object = encoder.encode(pod.spec)
+        shape: object = (spec := encoder.encode(pod.spec))
         if pod.spec.volumes or pod.status.container_statuses or pod.status.init_container_statuses:
             shape = pod_key(pod)
         kind = kinds.get(shape)
         if kind is None:
             kind = kinds[shape] = _kind_of(pod, problem, prefer_no_schedule)
-        profile = topology.profile(pod)
+        profile = topology.profile(pod, spec)
         if profile != kind.profile and kind.refused is None:
             kind = _with_profile(kind, profile)
         groups.setdefault(kind, []).append(pod)
@@ -163,22 +164,7 @@ def unsupported(pod: Pod, options: SolveOptions) -> tuple[str, str, str] | None:
         words = "are not yet supported by Karpenter"
         message = f"pod has Dynamic Resource Allocation requirements that {words} (spec.resourceClaims)"
         return ("dra", message, "request the device as an extended resource")
-    for i, constraint in enumerate(pod.spec.topology_spread_constraints):
-        if constraint.when_unsatisfiable == "DoNotSchedule" and not is_host_spread(constraint):
-            field = f"spec.topologySpreadConstraints[{i}]"
-            key = constraint.topology_key
-            message = f"{field}: whenUnsatisfiable DoNotSchedule over {key} is not supported yet"
-            return ("unsupported", message, "use whenUnsatisfiable: ScheduleAnyway")
     affinity = pod.spec.affinity
-    for name, terms in (
-        ("podAffinity", affinity.pod_affinity if affinity else None),
-        ("podAntiAffinity", affinity.pod_anti_affinity if affinity else None),
-    ):
-        wide = [t for t in terms.required if t.topology_key != labels.KUBERNETES_HOSTNAME] if terms else []
-        if terms is not None and terms.required and (name == "podAffinity" or wide):
-            field = f"spec.affinity.{name}.requiredDuringSchedulingIgnoredDuringExecution"
-            keys = ", ".join(t.topology_key for t in wide or terms.required)
-            return ("unsupported", f"{field} over {keys} is not supported yet", "make it a preference")
     required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
     for i, term in enumerate(required.node_selector_terms if required else ()):
         if term.match_fields:
@@ -189,24 +175,6 @@ def unsupported(pod: Pod, options: SolveOptions) -> tuple[str, str, str] | None:
             if expression.key == labels.NODEPOOL and expression.operator == "DoesNotExist":
                 return ("nodepool", "configured to not run on a Karpenter provisioned node", "")
     return None
-
-
-def node_terms(pod: Pod) -> list[NodeSelectorTerm | None]:
-    """Return the required node affinity terms of `pod` of which one must hold; `[None]` when it has none.
-
-    A term without expressions matches no node, so it is left out.
-    """
-    affinity = pod.spec.affinity
-    required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
-    if required is None:
-        return [None]
-    return [term for term in required.node_selector_terms if term.match_expressions]
-
-
-def term_requirements(pod: Pod, term: NodeSelectorTerm | None) -> Requirements:
-    """Return the pod's node selector together with one of its node affinity terms."""
-    selector = Requirements.from_labels(pod.spec.node_selector)
-    return selector.merge(Requirements.from_specs(term.match_expressions)) if term else selector
 
 
 def _variants(pod: Pod, problem: Problem, prefer_no_schedule: bool) -> Iterable[Variant]:

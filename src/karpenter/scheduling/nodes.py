@@ -9,10 +9,11 @@ from karpenter.model import taints
 from karpenter.model.pods import host_ports
 from karpenter.model.requirements import Requirements
 from karpenter.model.snapshot import NodeView
+from karpenter.scheduling.asks import Ask
 from karpenter.scheduling.catalogue import Amounts, Mask
 from karpenter.scheduling.classes import TOLERATE_PREFERENCES, PodClass, Port, Variant
 from karpenter.scheduling.space import Axis, Daemon, conflicting, how_many
-from karpenter.scheduling.topology import Occupancy, Topology
+from karpenter.scheduling.topology import Topology
 
 
 class NodeTable:
@@ -28,14 +29,16 @@ class NodeTable:
     ) -> None:
         """Lay out `nodes`; labels that no class asks for are not looked at."""
         self.nodes = sorted(nodes, key=lambda n: (not n.initialized, n.name))
-        self._keys = sorted({key for c in classes for v in c.variants for key in v.requirements})
+        asked = {key for c in classes for v in c.variants for key in v.requirements}
+        self._keys = sorted(asked | {key for c in classes for key in c.profile.wide.keys})
         rows = [axis.vector(n.allocatable) - axis.vector(n.requested) for n in self.nodes]
         self.free: Amounts = np.array(rows, dtype=np.int64).reshape(len(rows), len(axis.names))
         self._subtract_daemons(axis, daemons)
         self._open: Mask = np.all(self.free >= 0, axis=1)
         self._ports: dict[int, set[Port]] = {}
-        self._topology = topology
-        self._held: dict[int, Occupancy] = {}
+        self._crowd = topology.table()
+        for node in self.nodes:
+            self._crowd.append(topology.occupancy(node.pods), 1)
         signatures: dict[tuple[object, ...], int] = {}
         codes = [signatures.setdefault(_signature(n, self._keys), len(signatures)) for n in self.nodes]
         self._codes = np.array(codes, dtype=np.int64)
@@ -59,27 +62,41 @@ class NodeTable:
                 )
             self.free[row] -= np.maximum(known[signature] - axis.vector(node.daemon_requested), 0)
 
-    def room_for(self, pod_class: PodClass, variant: Variant, wanted: Amounts) -> Amounts:
-        """Return, by node, how many pods of the class it can take."""
-        counts = how_many(self.free, wanted) * (self._open & self._mask(variant))
-        if pod_class.ports:
+    def room_for(self, ask: Ask, variant: Variant, *, polite: bool = False) -> Amounts:
+        """Return, by node, how many pods of `ask` it can take under `variant`.
+
+        `polite`: preferences about the other pods of a node count as rules.
+        """
+        counts = how_many(self.free, ask.wanted) * (self._open & self._mask(variant))
+        if not ask.profile.alone and counts.any():
+            counts = np.minimum(counts, self._crowd.allowance(ask.profile, polite=polite))
+        if ask.ports:
             counts = np.minimum(counts, 1)
             for row in np.flatnonzero(counts).tolist():
-                if conflicting(frozenset(self._taken(row)), pod_class.ports):
+                if conflicting(frozenset(self._taken(row)), ask.ports):
                     counts[row] = 0
-        if pod_class.profile.owned or pod_class.profile.selected:
-            for row in np.flatnonzero(counts).tolist():
-                allowed = self._topology.allowance(pod_class.profile, self._occupancy(row))
-                counts[row] = min(int(counts[row]), allowed)
         return counts
 
-    def place(self, row: int, pod_class: PodClass, wanted: Amounts, count: int) -> None:
+    def place(self, row: int, ask: Ask, count: int) -> None:
         """Take the room of `count` pods on one node."""
-        self.free[row] -= wanted * count
-        if pod_class.ports:
-            self._taken(row).update(pod_class.ports)
-        if pod_class.profile.owned or pod_class.profile.selected:
-            self._occupancy(row).add(pod_class.profile, count)
+        self.free[row] -= ask.wanted * count
+        if ask.ports:
+            self._taken(row).update(ask.ports)
+        if not ask.profile.alone:
+            self._crowd.add(row, ask.profile, count)
+
+    def holds(self, rule: int) -> bool:
+        """Tell whether some node holds a pod that `rule` of the topology selects."""
+        return self._crowd.anywhere(rule)
+
+    def by_domain(self, keys: Sequence[str], counts: Amounts) -> dict[tuple[str, ...], int]:
+        """Return the sum of `counts`, by node, for each combination of the values of `keys`."""
+        found: dict[tuple[str, ...], int] = {}
+        for row in np.flatnonzero(counts).tolist():
+            values = tuple(_label(self.nodes[row], key) or "" for key in keys)
+            if all(values):
+                found[values] = found.get(values, 0) + int(counts[row])
+        return found
 
     def total_free(self) -> Amounts:
         """Return what is free on all nodes that can take pods."""
@@ -90,11 +107,6 @@ class NodeTable:
         if row not in self._ports:
             self._ports[row] = {port for pod in self.nodes[row].pods for port in host_ports(pod)}
         return self._ports[row]
-
-    def _occupancy(self, row: int) -> Occupancy:
-        if row not in self._held:
-            self._held[row] = self._topology.occupancy(self.nodes[row].pods)
-        return self._held[row]
 
     def _mask(self, variant: Variant) -> Mask:
         mask = self._masks.get(variant)

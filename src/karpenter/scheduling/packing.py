@@ -11,10 +11,11 @@ import msgspec
 import numpy as np
 
 from karpenter.model.requirements import Requirements
+from karpenter.scheduling.asks import Ask
 from karpenter.scheduling.catalogue import Amounts, Mask, Prices
-from karpenter.scheduling.classes import PodClass, Port, Variant
+from karpenter.scheduling.classes import Port
 from karpenter.scheduling.space import PoolSpace, conflicting, how_many
-from karpenter.scheduling.topology import UNLIMITED, Occupancy, Topology
+from karpenter.scheduling.topology import Occupancy, Topology
 
 NODE_FEE = 0.02
 """USD per hour put on every node when types are compared: many tiny nodes are no bargain."""
@@ -29,27 +30,6 @@ _STEP = 0.25
 """How much of the room one step of it may give to one class."""
 
 
-class Ask(msgspec.Struct):
-    """A class on its way: what is left of it, and under which variant and in which pool it wants a node."""
-
-    index: int
-    pod_class: PodClass
-    wanted: Amounts
-    remaining: int
-    variant: int = 0
-    home: int | None = None
-    """The first pool that can buy a node for it."""
-    worth: float = 0.0
-    choices: int = 0
-    """How many types of its home its requirements leave at the price they have for everyone."""
-    most: int = UNLIMITED
-    """How many of its pods one empty node may hold, whatever its size."""
-
-    @property
-    def demands(self) -> Variant:
-        return self.pod_class.variants[self.variant]
-
-
 class Pattern(msgspec.Struct):
     """One node, as it will be bought one or more times."""
 
@@ -61,6 +41,8 @@ class Pattern(msgspec.Struct):
     used: Amounts
     ports: frozenset[Port]
     held: Occupancy
+    founding: bool = False
+    """Its first pods need not be near others of their group: there are none yet."""
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -166,6 +148,8 @@ def fill(
     start: Requirements,
     allowed: Mask,
     queue: Sequence[Ask],
+    *,
+    founding: bool = False,
 ) -> Pattern:
     """Return a node for the first of `queue`, filled with the others: first as chosen, then in order.
 
@@ -175,15 +159,21 @@ def fill(
     chosen = choice.chosen
     price = float(space.evaluate(start).price[chosen])
     pattern = Pattern(
-        chosen, price, start, {}, np.zeros_like(queue[0].wanted), frozenset(), Occupancy.empty()
+        chosen, price, start, {}, np.zeros_like(queue[0].wanted), frozenset(), Occupancy.empty(), founding
     )
     room = space.room[chosen : chosen + 1].copy()
 
     def add(ask: Ask, most: int) -> None:
         placed = pattern.counts.get(ask.index, 0)
         count = min(int(how_many(room, ask.wanted)[0]), ask.remaining - placed, most)
-        joined = join(space, topology, pattern, ask, count, allowed)
+        if not ask.profile.alone:
+            count = min(count, topology.allowance(ask.profile, pattern.held))
+            if not (pattern.founding or topology.welcome(ask.profile, pattern.held)):
+                count = 0
+        joined = join(space, pattern, ask, count, allowed)
         if joined:
+            pattern.held.add(ask.profile, joined)
+            pattern.founding = False
             pattern.counts[ask.index] = placed + joined
             np.subtract(room, joined * ask.wanted, out=room)
 
@@ -195,18 +185,18 @@ def fill(
     return pattern
 
 
-def join(space: PoolSpace, topology: Topology, pattern: Pattern, ask: Ask, count: int, allowed: Mask) -> int:
-    """Add up to `count` pods of `ask` to `pattern`, at the price it has; return how many could be added."""
-    profile = ask.pod_class.profile
-    if profile.owned or profile.selected:
-        count = min(count, topology.allowance(profile, pattern.held))
+def join(space: PoolSpace, pattern: Pattern, ask: Ask, count: int, allowed: Mask) -> int:
+    """Add up to `count` pods of `ask` to `pattern`, at the price it has; return how many could be added.
+
+    What the other pods of the node have to say about it is for the caller to ask.
+    """
     merged = space.admit(pattern.requirements, ask.demands)
     if isinstance(merged, str) or count <= 0:
         return 0
     evaluation = space.evaluate(merged)
     if evaluation.price[pattern.chosen] > pattern.price + _EPSILON:
         return 0
-    ports = ask.pod_class.ports
+    ports = ask.ports
     if ports:
         count = 1
         if conflicting(pattern.ports, ports) or not space.free_ports(ports)[pattern.chosen]:
@@ -219,7 +209,6 @@ def join(space: PoolSpace, topology: Topology, pattern: Pattern, ask: Ask, count
     pattern.requirements = merged
     pattern.used = pattern.used + ask.wanted * count
     pattern.ports |= ports
-    pattern.held.add(profile, count)
     return count
 
 

@@ -5,19 +5,20 @@ import numpy as np
 from karpenter.base.quantity import format_resources, format_units
 from karpenter.model.reasons import Constraint, Refusal
 from karpenter.model.requirements import Requirements
+from karpenter.scheduling.asks import Ask
 from karpenter.scheduling.catalogue import Amounts, Mask
-from karpenter.scheduling.classes import PodClass, Variant
 from karpenter.scheduling.space import Axis, PoolSpace
 
 _SHOWN_VALUES = 10
 _ABSURD_MILLICORES = 1_000_000 * 1000
 
 
-def refuse(space: PoolSpace, pod_class: PodClass, variant: Variant, wanted: Amounts, axis: Axis) -> Refusal:
-    """Return why `space` has no new node for one pod of the class under `variant`.
+def refuse(space: PoolSpace, ask: Ask, axis: Axis) -> Refusal:
+    """Return why `space` has no new node for one pod of `ask` as it stands.
 
     The detail counts how many instance types each constraint removes on its own, and what the pod asks for.
     """
+    variant, wanted = ask.demands, ask.wanted
     merged = space.admit(space.requirements, variant)
     if isinstance(merged, str):
         constraint: Constraint = "taints" if space.untolerated(variant) else "requirements"
@@ -25,7 +26,7 @@ def refuse(space: PoolSpace, pod_class: PodClass, variant: Variant, wanted: Amou
     evaluation = space.evaluate(merged)
     within = space.within_limits()
     fitting = space.fits(wanted)
-    ports = space.free_ports(pod_class.ports)
+    ports = space.free_ports(ask.ports)
     everything = len(space.catalogue)
     detail = {
         "instanceTypes": everything,
@@ -37,7 +38,7 @@ def refuse(space: PoolSpace, pod_class: PodClass, variant: Variant, wanted: Amou
             "hostPorts": everything - int(ports.sum()),
         },
         "requirements": str(variant.requirements),
-        "requests": format_resources(pod_class.requests),
+        "requests": format_resources(ask.requests),
     }
 
     def no(constraint: Constraint, message: str, remedy: str = "") -> Refusal:
@@ -68,11 +69,11 @@ def refuse(space: PoolSpace, pod_class: PodClass, variant: Variant, wanted: Amou
         return no("resources", "no instance type has enough resources")
     message = _no_type(evaluation.matching, fitting, evaluation.offered)
     asked = merged.without(*space.requirements)
-    suffix = (f", requirements={asked}" if len(asked) else "") + f", resources={_text(pod_class)}"
+    suffix = (f", requirements={asked}" if len(asked) else "") + f", resources={_text(ask)}"
     if not (evaluation.matching & fitting & evaluation.offered).any():
         constraint = _constraint(evaluation.matching, fitting, evaluation.offered)
         hint = ""
-        if constraint == "resources" and pod_class.requests.get("cpu", 0) >= _ABSURD_MILLICORES:
+        if constraint == "resources" and ask.requests.get("cpu", 0) >= _ABSURD_MILLICORES:
             hint = " (CPU request >= 1 Million, m vs M typo?)"
         remedy = (
             _resource_remedy(space, wanted, axis)
@@ -127,8 +128,8 @@ def _constraint(matching: Mask, fitting: Mask, offered: Mask) -> Constraint:
     return "offering"
 
 
-def _text(pod_class: PodClass) -> str:
-    return ", ".join(f"{name}={amount}" for name, amount in format_resources(pod_class.requests).items())
+def _text(ask: Ask) -> str:
+    return ", ".join(f"{name}={amount}" for name, amount in format_resources(ask.requests).items())
 
 
 def _remedy(constraint: Constraint) -> str:

@@ -17,9 +17,8 @@ from karpenter.scheduling.classes import (
     TOLERATE_PREFERENCES,
     Port,
     Variant,
-    node_terms,
-    term_requirements,
 )
+from karpenter.scheduling.terms import node_terms, term_requirements
 
 MAX_INSTANCE_TYPES = 600
 """How many types one claim may list."""

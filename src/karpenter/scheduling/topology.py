@@ -1,55 +1,71 @@
-"""How many pods of a kind one node may hold: host spread and host anti-affinity, as counting.
+"""Which pods may be together: on one node as counting, over wider domains as tallies.
 
-A *group* is one such constraint: a selector, and what it means for the pods that carry it. Classes know the
-groups they own (their own constraints) and those that select them. Anti-affinity works both ways: an owner
-on a node keeps selected pods away too. Anti-affinity of running pods over wider domains (zones, …) keeps the
-pods it selects out of the domains they are in, which is a plain requirement.
+Classes know the rules they *own* (their own constraints) and the groups that *select* them. Anti-affinity
+works both ways: an owner keeps selected pods away too. Rules over host names are counted node by node
+(`Occupancy`), all others domain by domain (`karpenter.scheduling.domains`). Anti-affinity of running pods
+over wider domains keeps the pods it selects out of the domains they are in, which is a plain requirement.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
+import numpy as np
 
 from karpenter.apis import labels
-from karpenter.apis.core import Pod, PodAffinityTerm, TopologySpreadConstraint
-from karpenter.apis.meta import LabelSelector, SelectorRequirement
-from karpenter.apis.selectors import label_selector_matches
+from karpenter.apis.core import Pod
 from karpenter.model.pods import is_active, pod_key
 from karpenter.model.problem import Problem
 from karpenter.model.requirements import Requirement, Requirements
-from karpenter.model.snapshot import Snapshot
+from karpenter.model.snapshot import NodeView
+from karpenter.scheduling.catalogue import Amounts
+from karpenter.scheduling.domains import NO_DOMAINS, DomainLedger, Wide
+from karpenter.scheduling.terms import Group, Kind, Term, required_anti_terms, terms_of
 
 UNLIMITED = 2**62
 
 
-class Group(msgspec.Struct, frozen=True):
+class Rule(msgspec.Struct, frozen=True):
     """One constraint on what a node may hold together."""
 
-    namespaces: frozenset[str]
-    selector: LabelSelector | None
+    group: Group
     max_skew: int
-    """Of a spread: how many selected pods a node may hold. 0: anti-affinity, none beside an owner."""
+    """Of a spread: how many selected pods a node may hold."""
 
     @property
-    def anti(self) -> bool:
-        return self.max_skew == 0
-
-    def selects(self, pod: Pod) -> bool:
-        """Tell whether `pod` is one of those the constraint is about."""
-        return pod.namespace in self.namespaces and label_selector_matches(self.selector, pod.metadata.labels)
+    def kind(self) -> Kind:
+        return self.group.kind
 
 
 class Profile(msgspec.Struct, frozen=True, cache_hash=True):
-    """What a pod has to do with the groups of a problem, by their numbers."""
+    """What a pod has to do with the rules of a problem, by their numbers."""
 
     owned: tuple[int, ...] = ()
+    """Spread and anti-affinity over host names."""
+    near: tuple[int, ...] = ()
+    """Affinity over host names: a selected pod must be on the node."""
+    soft: tuple[int, ...] = ()
+    """Spread and anti-affinity over host names that are only preferred."""
     selected: tuple[int, ...] = ()
     avoid: Requirements = Requirements()
     """Domains that running pods' anti-affinity keeps it out of."""
+    wide: Wide = NO_DOMAINS
+    """What it has to do with domains other than nodes."""
+
+    @property
+    def alone(self) -> bool:
+        """No rule over host names concerns it."""
+        return not (self.owned or self.near or self.soft or self.selected)
+
+    @property
+    def on_nodes(self) -> "Profile":
+        """The part of it that concerns single nodes."""
+        if self.wide is NO_DOMAINS and not self.avoid:
+            return self
+        return Profile(owned=self.owned, near=self.near, soft=self.soft, selected=self.selected)
 
 
 class Occupancy(msgspec.Struct):
-    """How many pods of each group a node holds."""
+    """How many pods of each rule a node holds."""
 
     selected: dict[int, int]
     owners: dict[int, int]
@@ -65,157 +81,238 @@ class Occupancy(msgspec.Struct):
 
     def add(self, profile: Profile, count: int) -> None:
         """Count `count` more pods of `profile`."""
-        for group in profile.owned:
-            self.owners[group] = self.owners.get(group, 0) + count
-        for group in profile.selected:
-            self.selected[group] = self.selected.get(group, 0) + count
+        for rule in profile.owned:
+            self.owners[rule] = self.owners.get(rule, 0) + count
+        for rule in profile.selected:
+            self.selected[rule] = self.selected.get(rule, 0) + count
 
 
 class Topology:
-    """The groups of one problem."""
+    """The rules of one problem."""
 
     def __init__(self, problem: Problem) -> None:
         """Collect the constraints of the pods to place and of those that run."""
-        self._snapshot: Snapshot = problem.snapshot
-        self._numbers: dict[bytes, int] = {}
-        self.groups: list[Group] = []
-        self._encoder = msgspec.msgpack.Encoder(order="deterministic")
-        self._profiles: dict[bytes, Profile] = {}
+        self._namespaces = problem.snapshot.namespaces
+        self._soft = problem.options.respect_preferences
         self._moving = {pod_key(p) for p in problem.pods}
-        self._domains: list[tuple[Group, str, str]] = []
-        seen: set[tuple[bytes, str, str]] = set()
-        for node in problem.snapshot.nodes:
-            for pod in self._staying(node.pods):
-                for term in _anti_terms(pod):
-                    group = self._anti(pod, term)
-                    if term.topology_key == labels.KUBERNETES_HOSTNAME:
-                        self._number(group)
-                    elif term.topology_key in node.labels:
-                        domain = (_identity(group), term.topology_key, node.labels[term.topology_key])
-                        if domain not in seen:
-                            seen.add(domain)
-                            self._domains.append((group, *domain[1:]))
-        for pod in problem.pods:
-            for group in self._owned(pod):
-                self._number(group)
+        self._numbers: dict[tuple[bytes, int], int] = {}
+        self.rules: list[Rule] = []
+        self._avoided: list[tuple[Group, str]] = []
+        self._encoder = msgspec.msgpack.Encoder(order="deterministic")
+        self._profiles: dict[tuple[bytes, str, tuple[tuple[str, str], ...]], Profile] = {}
+        self._terms: dict[tuple[bytes, str], list[Term]] = {}
+        self._selecting: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[int, ...]] = {}
+        self.domains = DomainLedger()
+        self._read_running(problem.snapshot.nodes)
+        self._read_pending(problem.pods)
+        if self.domains.groups:
+            self.domains.count(problem, self._moving)
 
-    def profile(self, pod: Pod) -> Profile:
-        """Return what `pod` has to do with the groups."""
-        if not self.groups and not self._domains:
-            return _NOTHING
+    def _read_running(self, nodes: Iterable[NodeView]) -> None:
+        seen: set[tuple[bytes, str]] = set()
+        for node in nodes:
+            for pod in self._staying(node.pods):
+                for term in required_anti_terms(pod, self._namespaces):
+                    key = term.group.key
+                    if key == labels.KUBERNETES_HOSTNAME:
+                        self._number(term)
+                        continue
+                    domain = node.labels.get(key)
+                    if domain is not None and (term.group.identity, domain) not in seen:
+                        seen.add((term.group.identity, domain))
+                        self._avoided.append((term.group, domain))
+
+    def _read_pending(self, pods: Iterable[Pod]) -> None:
+        for pod in pods:
+            affinity, spread = pod.spec.affinity, pod.spec.topology_spread_constraints
+            if not spread and (
+                affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None)
+            ):
+                continue
+            for term in self._terms_of(pod):
+                if term.group.key == labels.KUBERNETES_HOSTNAME:
+                    self._number(term)
+                else:
+                    self.domains.number(term.group)
+                    if not term.weight:
+                        self.domains.claim_hard(term.group)
+
+    def _terms_of(self, pod: Pod) -> list[Term]:
+        """Return the terms of `pod`, shared by pods with equal specs unless their labels matter to them."""
+        keyed = any(c.match_label_keys for c in pod.spec.topology_spread_constraints)
+        affinity = pod.spec.affinity
+        for side in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ():
+            for term in (*side.required, *(w.pod_affinity_term for w in side.preferred)) if side else ():
+                keyed = keyed or bool(term.match_label_keys or term.mismatch_label_keys)
+        if keyed:
+            return list(terms_of(pod, self._namespaces, soft=self._soft))
         spec = pod.spec
-        terms = spec.affinity.pod_anti_affinity if spec.affinity else None
-        key = self._encoder.encode(
-            (pod.namespace, pod.metadata.labels, terms, spec.topology_spread_constraints)
+        shape = self._encoder.encode(
+            (spec.affinity, spec.topology_spread_constraints, spec.node_selector, spec.tolerations)
         )
+        found = self._terms.get((shape, pod.namespace))
+        if found is None:
+            found = list(terms_of(pod, self._namespaces, soft=self._soft))
+            self._terms[shape, pod.namespace] = found
+        return found
+
+    def profile(self, pod: Pod, shape: bytes | None = None) -> Profile:
+        """Return what `pod` has to do with the rules; `shape` is its encoded spec, where that is known."""
+        if not self.rules and not self._avoided and not self.domains.groups:
+            return _NOTHING
+        if shape is None:
+            shape = self._encoder.encode(pod.spec)
+        key = (shape, pod.namespace, tuple(sorted(pod.metadata.labels.items())))
         found = self._profiles.get(key)
         if found is None:
             found = self._profiles[key] = self._profile(pod)
         return found
 
     def _profile(self, pod: Pod) -> Profile:
-        avoid = [
-            Requirement.of(key, "NotIn", [value]) for group, key, value in self._domains if group.selects(pod)
-        ]
+        avoid = [Requirement.of(g.key, "NotIn", [value]) for g, value in self._avoided if g.selects(pod)]
+        owned, near, soft, wide = set(), set(), set(), []
+        for term in self._terms_of(pod):
+            if term.group.key != labels.KUBERNETES_HOSTNAME:
+                wide.append(term)
+            elif term.weight:
+                if term.group.kind != "affinity":
+                    soft.add(self._number(term))
+            elif term.group.kind == "affinity":
+                near.add(self._number(term))
+            else:
+                owned.add(self._number(term))
         return Profile(
-            owned=tuple(sorted({self._number(g) for g in self._owned(pod)})),
-            selected=tuple(i for i, g in enumerate(self.groups) if g.selects(pod)),
+            owned=tuple(sorted(owned)),
+            near=tuple(sorted(near)),
+            soft=tuple(sorted(soft)),
+            selected=self._selected(pod),
             avoid=Requirements.of(*avoid),
+            wide=self.domains.wide(wide, pod),
         )
+
+    def _selected(self, pod: Pod) -> tuple[int, ...]:
+        """Return the rules that count `pod`."""
+        kind = (pod.namespace, tuple(sorted(pod.metadata.labels.items())))
+        found = self._selecting.get(kind)
+        if found is None:
+            found = tuple(i for i, r in enumerate(self.rules) if r.group.selects(pod))
+            self._selecting[kind] = found
+        return found
 
     def occupancy(self, pods: Iterable[Pod]) -> Occupancy:
         """Return what running `pods` mean for their node; pods that are to be placed anew don't count."""
         found = Occupancy.empty()
+        if not self.rules:
+            return found
         for pod in self._staying(pods):
-            profile = self.profile(pod)
             # A spread binds its owner only until it runs; anti-affinity lasts.
-            lasting = tuple(n for n in profile.owned if self.groups[n].anti)
-            found.add(Profile(lasting, profile.selected), 1)
+            lasting = {
+                self._number(term)
+                for term in required_anti_terms(pod, self._namespaces)
+                if term.group.key == labels.KUBERNETES_HOSTNAME
+            }
+            found.add(Profile(owned=tuple(sorted(lasting)), selected=self._selected(pod)), 1)
         return found
 
-    def allowance(self, profile: Profile, here: Occupancy) -> int:
-        """Return how many more pods of `profile` a node that holds `here` may take."""
+    def allowance(self, profile: Profile, here: Occupancy, *, polite: bool = False) -> int:
+        """Return how many more pods of `profile` a node that holds `here` may take.
+
+        Affinity is not asked for here (see `welcome`). `polite`: preferences count as rules.
+        """
         most = UNLIMITED
-        for number in profile.owned:
-            group, present = self.groups[number], here.selected.get(number, 0)
+        for number in (*profile.owned, *profile.soft) if polite else profile.owned:
+            rule, present = self.rules[number], here.selected.get(number, 0)
             itself = number in profile.selected
-            if group.anti:
+            if rule.kind == "anti":
                 most = min(most, 0 if present else 1 if itself else UNLIMITED)
             elif itself:
-                most = min(most, group.max_skew - present)
-            elif present > group.max_skew:
+                most = min(most, rule.max_skew - present)
+            elif present > rule.max_skew:
                 return 0
         for number in profile.selected:
-            group = self.groups[number]
             if here.owners.get(number, 0):
+                rule = self.rules[number]
                 # Nobody knows who is bound first, so planned owners of a spread limit whom it selects, too.
-                most = min(most, 0 if group.anti else group.max_skew - here.selected.get(number, 0))
+                room = rule.max_skew - here.selected.get(number, 0)
+                most = min(most, 0 if rule.kind == "anti" else room)
         return max(0, most)
+
+    @staticmethod
+    def welcome(profile: Profile, here: Occupancy) -> bool:
+        """Tell whether the pods that `profile` must be near are on a node that holds `here`."""
+        return all(here.selected.get(number, 0) for number in profile.near)
+
+    def table(self) -> "Crowd":
+        """Return an empty table of nodes for these rules."""
+        return Crowd(self.rules)
 
     def _staying(self, pods: Iterable[Pod]) -> Iterator[Pod]:
         return (p for p in pods if is_active(p) and pod_key(p) not in self._moving)
 
-    def _number(self, group: Group) -> int:
-        key = _identity(group)
-        if key not in self._numbers:
-            self._numbers[key] = len(self.groups)
-            self.groups.append(group)
-        return self._numbers[key]
-
-    def _owned(self, pod: Pod) -> Iterator[Group]:
-        for term in _anti_terms(pod):
-            if term.topology_key == labels.KUBERNETES_HOSTNAME:
-                yield self._anti(pod, term)
-        for constraint in pod.spec.topology_spread_constraints:
-            if is_host_spread(constraint):
-                selector = _with_label_keys(constraint, pod)
-                yield Group(frozenset({pod.namespace}), selector, max(1, constraint.max_skew))
-
-    def _anti(self, pod: Pod, term: PodAffinityTerm) -> Group:
-        named = set(term.namespaces)
-        if term.namespace_selector is not None:
-            named |= {
-                name
-                for name, own in self._snapshot.namespaces.items()
-                if label_selector_matches(term.namespace_selector, own)
-            }
-        elif not named:
-            named = {pod.namespace}
-        return Group(frozenset(named), term.label_selector, 0)
+    def _number(self, term: Term) -> int:
+        key = (term.group.identity, term.max_skew)
+        found = self._numbers.get(key)
+        if found is None:
+            found = self._numbers[key] = len(self.rules)
+            self.rules.append(Rule(term.group, term.max_skew))
+        return found
 
 
 _NOTHING = Profile()
 
 
-def is_host_spread(constraint: TopologySpreadConstraint) -> bool:
-    """Tell whether `constraint` is a hard one that counts per node."""
-    return (
-        constraint.when_unsatisfiable == "DoNotSchedule"
-        and constraint.topology_key == labels.KUBERNETES_HOSTNAME
-    )
+class Crowd:
+    """What many nodes hold, by rule: the same questions as of one `Occupancy`, asked of all at once."""
 
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        """Start with no nodes."""
+        self._rules = rules
+        self._size = 0
+        self._selected = np.zeros((len(rules), 16), dtype=np.int64)
+        self._owners = np.zeros((len(rules), 16), dtype=np.int64)
 
-def _anti_terms(pod: Pod) -> list[PodAffinityTerm]:
-    affinity = pod.spec.affinity
-    return affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else []
+    def append(self, held: Occupancy, copies: int) -> None:
+        """Add `copies` nodes that hold `held` each."""
+        last = self._size + copies
+        while self._selected.shape[1] < last:
+            self._selected = np.concatenate([self._selected, np.zeros_like(self._selected)], axis=1)
+            self._owners = np.concatenate([self._owners, np.zeros_like(self._owners)], axis=1)
+        for rule, count in held.selected.items():
+            self._selected[rule, self._size : last] = count
+        for rule, count in held.owners.items():
+            self._owners[rule, self._size : last] = count
+        self._size = last
 
+    def add(self, row: int, profile: Profile, count: int) -> None:
+        """Count `count` more pods of `profile` on one node."""
+        for rule in profile.owned:
+            self._owners[rule, row] += count
+        for rule in profile.selected:
+            self._selected[rule, row] += count
 
-def _with_label_keys(constraint: TopologySpreadConstraint, pod: Pod) -> LabelSelector | None:
-    """Return the constraint's selector, narrowed to the pod's own values of its matchLabelKeys."""
-    selector = constraint.label_selector
-    own = [
-        SelectorRequirement(key=key, operator="In", values=[pod.metadata.labels[key]])
-        for key in constraint.match_label_keys
-        if key in pod.metadata.labels
-    ]
-    if selector is None or not own:
-        return selector
-    return LabelSelector(
-        match_labels=selector.match_labels, match_expressions=[*selector.match_expressions, *own]
-    )
+    def allowance(self, profile: Profile, *, polite: bool = False) -> Amounts:
+        """Return, by node, how many more pods of `profile` it may take, affinity included."""
+        size = self._size
+        most = np.full(size, UNLIMITED, dtype=np.int64)
+        for number in (*profile.owned, *profile.soft) if polite else profile.owned:
+            rule, present = self._rules[number], self._selected[number, :size]
+            itself = number in profile.selected
+            if rule.kind == "anti":
+                np.minimum(most, np.where(present > 0, 0, 1 if itself else UNLIMITED), out=most)
+            elif itself:
+                np.minimum(most, rule.max_skew - present, out=most)
+            else:
+                most[present > rule.max_skew] = 0
+        for number in profile.selected:
+            owned = self._owners[number, :size] > 0
+            rule = self._rules[number]
+            if owned.any():
+                room = 0 if rule.kind == "anti" else rule.max_skew - self._selected[number, :size]
+                most = np.where(owned, np.minimum(most, room), most)
+        for number in profile.near:
+            most[self._selected[number, :size] == 0] = 0
+        return np.maximum(most, 0)
 
-
-def _identity(group: Group) -> bytes:
-    return msgspec.msgpack.encode(
-        (sorted(group.namespaces), group.selector, group.max_skew), order="deterministic"
-    )
+    def anywhere(self, rule: int) -> bool:
+        """Tell whether some node holds a pod that `rule` selects."""
+        return bool(self._selected[rule, : self._size].any())

@@ -1,0 +1,102 @@
+"""What has to be placed: pods of one shape that may go to the same places.
+
+Classes become asks once it is settled in which domains their pods go; from then on classes that differ only
+in their topology constraints are one ask.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from karpenter.base.quantity import Resources
+from karpenter.scheduling.catalogue import Amounts
+from karpenter.scheduling.classes import PodClass, Port, Variant
+from karpenter.scheduling.topology import UNLIMITED, Profile
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where some pods of an ask come from."""
+
+    pod_class: int
+    cell: tuple[str, ...]
+    """The domains they were dealt to; empty when none were to be chosen."""
+    count: int
+
+
+class Ask(msgspec.Struct):
+    """Pods on their way: what is left of them, and under which variant and in which pool they want a node."""
+
+    index: int
+    wanted: Amounts
+    requests: Resources
+    variants: tuple[Variant, ...]
+    ports: frozenset[Port]
+    profile: Profile
+    """The part that concerns single nodes."""
+    priority: int
+    pods: list[str]
+    """Keys; those placed so far are the first ones."""
+    origins: list[Origin]
+    remaining: int = 0
+    variant: int = 0
+    home: int | None = None
+    """The first pool that can buy a node for it."""
+    worth: float = 0.0
+    choices: int = 0
+    """How many types of its home its requirements leave at the price they have for everyone."""
+    level: int = 0
+    """How many others have to be placed before it."""
+    most: int = UNLIMITED
+    """How many of its pods one empty node may hold, whatever its size."""
+
+    @property
+    def demands(self) -> Variant:
+        return self.variants[self.variant]
+
+    @property
+    def placed(self) -> int:
+        return len(self.pods) - self.remaining
+
+    def take(self, count: int) -> list[str]:
+        """Hand out the next `count` pods."""
+        first = self.placed
+        self.remaining -= count
+        return self.pods[first : first + count]
+
+    @property
+    def celled(self) -> bool:
+        """Some of its pods were dealt to a domain."""
+        return any(o.cell for o in self.origins)
+
+    def left_by_origin(self) -> list[tuple[Origin, int]]:
+        """Return the origins whose pods could not all be placed, and how many of each were."""
+        found, placed = [], self.placed
+        for origin in self.origins:
+            here = min(origin.count, placed)
+            placed -= here
+            if here < origin.count:
+                found.append((origin, here))
+        return found
+
+
+def ask_for(
+    index: int,
+    pod_class: PodClass,
+    wanted: Amounts,
+    variants: tuple[Variant, ...],
+    pods: Sequence[str],
+    origin: Origin,
+) -> Ask:
+    """Return an ask for some pods of a class."""
+    return Ask(
+        index=index,
+        wanted=wanted,
+        requests=pod_class.requests,
+        variants=variants,
+        ports=pod_class.ports,
+        profile=pod_class.profile.on_nodes,
+        priority=pod_class.priority,
+        pods=list(pods),
+        origins=[origin],
+        remaining=len(pods),
+    )

@@ -1,0 +1,120 @@
+"""Where a class could go: the combinations of domains in which a node for it exists or can be bought."""
+
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+
+from karpenter.model.requirements import Requirement, Requirements
+from karpenter.scheduling.asks import Ask
+from karpenter.scheduling.assign import Cell
+from karpenter.scheduling.catalogue import Mask, Prices
+from karpenter.scheduling.classes import Variant
+from karpenter.scheduling.nodes import NodeTable
+from karpenter.scheduling.space import PoolSpace, cheapest_share
+from karpenter.scheduling.topology import UNLIMITED
+
+Values = tuple[str, ...]
+_MAX_CELLS = 512
+
+
+class CellFinder:
+    """Finds the cells of classes; what can be bought is remembered until `forget` is called."""
+
+    def __init__(self, spaces: Sequence[PoolSpace], nodes: NodeTable) -> None:
+        """Look for cells in `spaces` and on `nodes`."""
+        self._spaces = spaces
+        self._nodes = nodes
+        self._bought: dict[object, dict[Values, tuple[int, float]]] = {}
+        self._narrowed: dict[tuple[tuple[Variant, ...], Values, Values], tuple[Variant, ...]] = {}
+
+    def forget(self) -> None:
+        """Look again at what can be bought: limits have changed."""
+        self._bought.clear()
+
+    def cells(self, ask: Ask, keys: Values, closed: dict[Values, int]) -> list[Cell]:
+        """Return the cells, by `keys`, that can take at least one pod of `ask`, sorted.
+
+        `closed` has cells that turned out to take only so many pods.
+        """
+        bought = self.buyable(ask, keys)
+        free: dict[Values, tuple[int, int]] = {}
+        for number, variant in enumerate(ask.variants):
+            counts = self._nodes.room_for(ask, variant)
+            for values, count in self._nodes.by_domain(keys, counts).items():
+                free.setdefault(values, (number, count))
+        found = []
+        for values in sorted(bought.keys() | free.keys()):
+            on_nodes, count = free.get(values, (0, 0))
+            variant_, price = bought.get(values, (on_nodes, 0.0))
+            room = closed.get(values, UNLIMITED if values in bought else count)
+            if room:
+                best = min(on_nodes, variant_) if count else variant_
+                found.append(Cell(values=values, variant=best, price=price, room=room, free=count))
+        return found
+
+    def buyable(self, ask: Ask, keys: Values) -> dict[Values, tuple[int, float]]:
+        """Return the cells where a node can be bought, with the first variant for it and a pod's share."""
+        key = (ask.variants, ask.wanted.tobytes(), ask.ports, keys)
+        found = self._bought.get(key)
+        if found is None:
+            found = self._bought[key] = {}
+            for number, variant in enumerate(ask.variants):
+                for space in self._spaces:
+                    for values, price in self._in_pool(space, ask, variant, keys):
+                        known = found.get(values)
+                        if known is None or (number, price) < known:
+                            found[values] = (number, price)
+        return found
+
+    def _in_pool(
+        self, space: PoolSpace, ask: Ask, variant: Variant, keys: Values
+    ) -> list[tuple[Values, float]]:
+        merged = space.admit(space.requirements, variant)
+        if isinstance(merged, str):
+            return []
+        usable = openable(space, merged, ask)
+        if not usable.any():
+            return []
+        options = [_values(space, merged, key) for key in keys]
+        found = []
+        for values in list(product(*options))[:_MAX_CELLS]:
+            there = merged.merge(cell_requirements(keys, values))
+            prices: Prices = np.where(usable, space.evaluate(there).price, np.inf)
+            if np.isfinite(prices).any():
+                here = np.isfinite(prices)
+                found.append((values, cheapest_share(prices[here], space.room[here], ask.wanted)))
+        return found
+
+    def narrowed(self, variants: tuple[Variant, ...], keys: Values, values: Values) -> tuple[Variant, ...]:
+        """Return those of `variants` that can be met in a cell, each asking for that cell."""
+        known = self._narrowed.get((variants, keys, values))
+        if known is None:
+            there = cell_requirements(keys, values)
+            merged = [Variant(v.requirements.merge(there), v.tolerations) for v in variants]
+            possible = [v for v in merged if not v.requirements.impossible()]
+            known = self._narrowed[variants, keys, values] = tuple(possible or merged[-1:])
+        return known
+
+
+def openable(space: PoolSpace, merged: Requirements, ask: Ask) -> Mask:
+    """Return the types of which one more node, being `merged`, can be bought for one pod of `ask`."""
+    usable: Mask = (
+        np.isfinite(space.evaluate(merged).price)
+        & space.fits(ask.wanted)
+        & space.within_limits()
+        & space.free_ports(ask.ports)
+    )
+    return usable
+
+
+def cell_requirements(keys: Sequence[str], values: Sequence[str]) -> Requirements:
+    """Return what a node in a cell is."""
+    return Requirements.of(*(Requirement.of(k, "In", (v,)) for k, v in zip(keys, values, strict=True)))
+
+
+def _values(space: PoolSpace, merged: Requirements, key: str) -> list[str]:
+    """Return the values of `key` that a new node of the pool, being `merged`, may be given; sorted."""
+    requirement = merged.get(key)
+    listed = requirement.permitted() or space.catalogue.values_of(key)
+    return sorted(v for v in listed if requirement.has(v))

@@ -1,0 +1,37 @@
+"""Who has to be placed before whom: pods that must be near others come after them."""
+
+from collections.abc import Sequence
+
+from karpenter.scheduling.classes import PodClass
+
+_DEEPEST = 32
+"""Chains longer than this (or cycles) are cut: the rest goes in any order."""
+
+
+def levels(classes: Sequence[PodClass]) -> list[int]:
+    """Return, by class, how many others have to be placed before it.
+
+    A class that must be near pods of a group that it is part of itself needs nobody before it.
+    """
+    depth = [0] * len(classes)
+    members: dict[tuple[bool, int], list[int]] = {}
+    for i, c in enumerate(classes):
+        for rule in c.profile.selected:
+            members.setdefault((True, rule), []).append(i)
+        for group in c.profile.wide.selected:
+            members.setdefault((False, group), []).append(i)
+    wants: list[tuple[int, list[tuple[bool, int]]]] = []
+    for i, c in enumerate(classes):
+        near = [(True, r) for r in c.profile.near if r not in c.profile.selected]
+        near += [(False, a.group) for a in c.profile.wide.affinities if not a.weight and not a.itself]
+        if near:
+            wants.append((i, near))
+    for _ in range(_DEEPEST):
+        changed = False
+        for i, groups in wants:
+            deepest = max((depth[m] + 1 for g in groups for m in members.get(g, ()) if m != i), default=0)
+            if deepest > depth[i] and deepest <= _DEEPEST:
+                depth[i], changed = deepest, True
+        if not changed:
+            break
+    return depth

@@ -1,0 +1,419 @@
+"""One pass over all classes: everything that changes while a plan is made lives here."""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from karpenter.model.problem import Plan, Problem
+from karpenter.model.reasons import Refusal, Unschedulable
+from karpenter.model.requirements import Requirements
+from karpenter.scheduling import assign
+from karpenter.scheduling.asks import Ask, Origin, ask_for
+from karpenter.scheduling.bins import Bin, BinTable
+from karpenter.scheduling.bound import lower_bound
+from karpenter.scheduling.catalogue import Amounts, Mask, Prices
+from karpenter.scheduling.cells import CellFinder, openable
+from karpenter.scheduling.claims import planned_claims
+from karpenter.scheduling.classes import PodClass, Variant
+from karpenter.scheduling.nodes import NodeTable
+from karpenter.scheduling.order import levels
+from karpenter.scheduling.packing import Pattern, choose, fill
+from karpenter.scheduling.refusals import refuse
+from karpenter.scheduling.space import (
+    Axis,
+    PoolSpace,
+    cheapest_share,
+    daemons_of,
+    how_many,
+    relax_min_values,
+)
+from karpenter.scheduling.topology import Occupancy, Topology
+
+Values = tuple[str, ...]
+_NO_POOL = Refusal(
+    place="",
+    constraint="nodepool",
+    message="no nodepools found",
+    remedy="create a NodePool, or see why the existing ones are not ready",
+)
+_LONELY = Refusal(
+    place="",
+    constraint="podAffinity",
+    message="no node that holds the pods it must be with has room, and none can be made larger",
+    remedy="allow larger instance types, or run the pods it selects where there is room",
+)
+
+
+class Pass:
+    """One attempt at placing all pods."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        topology: Topology,
+        classes: Sequence[PodClass],
+        closed: dict[tuple[int, Values], int],
+        *,
+        by_priority: bool,
+    ) -> None:
+        """Prepare; `closed` has domains, by class, that take only so many of its pods."""
+        self.problem = problem
+        self.topology = topology
+        self.ledger = topology.domains.copy()
+        self.classes = classes
+        self.closed = closed
+        self.by_priority = by_priority
+        daemons = daemons_of(problem.snapshot.daemons)
+        well_known = problem.options.well_known_labels
+        self.axis = Axis(_resource_names(problem, classes, [d.requests for d in daemons]))
+        self.spaces = [PoolSpace(offer, self.axis, daemons, well_known) for offer in problem.pools]
+        self.nodes = NodeTable(problem.nodes, self.axis, daemons, classes, topology)
+        self.free_before = self.nodes.total_free()
+        self.finder = CellFinder(self.spaces, self.nodes)
+        self.bins = BinTable(self.spaces, topology, len(self.axis.names))
+        self.asks: list[Ask] = []
+        self._merged: dict[object, Ask] = {}
+        self._vectors: dict[int, Amounts] = {}
+        self._on_nodes_already: dict[tuple[int, Values], int] = {}
+        self.on_nodes: dict[str, list[str]] = {}
+        self.refused: dict[str, tuple[Refusal, ...]] = {}
+
+    def run(self) -> None:
+        """Place every class."""
+        depth = levels(self.classes)
+        order = sorted(
+            range(len(self.classes)),
+            key=lambda i: (depth[i], not self.classes[i].profile.wide.firm, i),
+        )
+        priorities = sorted({c.priority for c in self.classes}, reverse=True) if self.by_priority else [None]
+        for priority in priorities:
+            first = len(self.asks)
+            for i in order:
+                if priority is None or self.classes[i].priority == priority:
+                    self._deal(i, depth[i])
+            self._open_all(self.asks[first:])
+            self.finder.forget()
+
+    def unplaced(self) -> set[str]:
+        """Return the pods that found no place."""
+        return set(self.refused)
+
+    def full_cells(self) -> dict[tuple[int, Values], int]:
+        """Return the domains, by class, that could not take what was dealt to them, and what they took."""
+        full: dict[tuple[int, Values], int] = {}
+        for ask in self.asks:
+            if ask.remaining and ask.celled:
+                for origin, placed in ask.left_by_origin():
+                    key = (origin.pod_class, origin.cell)
+                    if origin.cell and key not in full:
+                        full[key] = placed + self._on_nodes_already.get(key, 0)
+        return full
+
+    # --- where classes go ---------------------------------------------------------------------------------
+
+    def _deal(self, number: int, level: int) -> None:
+        """Put a class on existing nodes, domain by domain if it must be, and ask for what remains."""
+        pod_class = self.classes[number]
+        if pod_class.refusal is not None:
+            self.refused.update(dict.fromkeys(pod_class.pods, (pod_class.refusal,)))
+            return
+        wide = pod_class.profile.wide
+        whole = self._ask(number, pod_class.variants, pod_class.pods, ())
+        if not wide.keys:
+            self._settle(whole)
+            self._merge(whole, level)
+            return
+        if not wide.firm:
+            # Preferences about domains don't make anybody wait for a new node.
+            self._settle(whole)
+        rest = whole.pods[whole.placed :]
+        closed = {values: room for (i, values), room in self.closed.items() if i == number}
+        cells = self.finder.cells(whole, wide.keys, closed)
+        if not wide.firm and not cells:
+            self._merge(whole, level)
+            return
+        if whole.profile.near or any(a.itself for a in wide.affinities if not a.weight):
+            cells = self._with_company(number, cells)
+        dealt = assign.deal(wide, cells, len(rest), self.ledger)
+        first = 0
+        for cell, count in zip(cells, dealt.counts, strict=True):
+            if count:
+                variants = self.finder.narrowed(pod_class.variants, wide.keys, cell.values)
+                part = self._ask(number, variants, rest[first : first + count], cell.values)
+                first += count
+                self._settle(part)
+                if part.placed:
+                    key = (number, cell.values)
+                    self._on_nodes_already[key] = self._on_nodes_already.get(key, 0) + part.placed
+                self._merge(part, level)
+        if dealt.left:
+            self._refuse_dealt(whole, cells, rest[first:])
+
+    def _ask(self, number: int, variants: tuple[Variant, ...], pods: Sequence[str], cell: Values) -> Ask:
+        pod_class = self.classes[number]
+        wanted = self._vectors.get(number)
+        if wanted is None:
+            wanted = self._vectors[number] = self.axis.vector(pod_class.requests)
+        ask = ask_for(
+            -1,
+            pod_class,
+            wanted,
+            variants,
+            pods,
+            Origin(number, cell, len(pods)),
+        )
+        on_one = self.topology.allowance(ask.profile, Occupancy.empty())
+        ask.most = 1 if ask.ports else on_one
+        return ask
+
+    def _with_company(self, number: int, cells: list[assign.Cell]) -> list[assign.Cell]:
+        """Note, for each cell, how many pods that must follow this class could not go there."""
+        wide = self.classes[number].profile.wide
+        followers = [
+            (i, c)
+            for i, c in enumerate(self.classes)
+            if i != number
+            and c.refusal is None
+            and any(a.group in wide.selected and not a.weight for a in c.profile.wide.affinities)
+        ]
+        missing = [0] * len(cells)
+        for i, follower in followers:
+            keys = tuple(k for k in wide.keys if k in follower.profile.wide.keys)
+            whole = self._ask(i, follower.variants, follower.pods, ())
+            reach = {c.values for c in self.finder.cells(whole, keys, {})}
+            for position, cell in enumerate(cells):
+                here = tuple(v for k, v in zip(wide.keys, cell.values, strict=True) if k in keys)
+                if here not in reach:
+                    missing[position] += follower.count
+        return [msgspec.structs.replace(c, company=m) for c, m in zip(cells, missing, strict=True)]
+
+    def _refuse_dealt(self, whole: Ask, cells: Sequence[assign.Cell], keys: Sequence[str]) -> None:
+        """Say why no domain takes the rest of a class."""
+        refusals: tuple[Refusal, ...] = ()
+        if not cells and not any(self._can_open(whole, s) for s in self.spaces):
+            refusals = self._refusals(whole)
+        if not refusals:
+            wide = self.classes[whole.origins[0].pod_class].profile.wide
+            refusals = (assign.refusal(wide, cells, self.ledger),)
+        self.refused.update(dict.fromkeys(keys, refusals))
+
+    def _settle(self, ask: Ask) -> None:
+        """Place the ask on existing nodes, under the first variant that has a place there or in a pool."""
+        while True:
+            self._place_on_nodes(ask)
+            if not ask.remaining:
+                return
+            self._find_home(ask, 0)
+            if ask.home is not None or ask.variant + 1 >= len(ask.variants):
+                return
+            ask.variant += 1
+
+    def _place_on_nodes(self, ask: Ask) -> None:
+        if not self.nodes.nodes:
+            return
+        for polite in (True, False) if ask.profile.soft else (False,):
+            counts = self.nodes.room_for(ask, ask.demands, polite=polite)
+            for row in np.flatnonzero(counts).tolist():
+                take = min(int(counts[row]), ask.remaining)
+                if not take:
+                    return
+                self.nodes.place(row, ask, take)
+                self.on_nodes.setdefault(self.nodes.nodes[row].name, []).extend(ask.take(take))
+
+    def _merge(self, part: Ask, level: int) -> None:
+        """Add what remains of `part` to the ask of everything that is like it from here on."""
+        if not part.remaining:
+            return
+        key = (
+            level,
+            part.variants[part.variant :],
+            part.wanted.tobytes(),
+            part.ports,
+            part.profile,
+            part.priority,
+        )
+        origin = msgspec.structs.replace(part.origins[0], count=part.remaining)
+        pods = part.pods[part.placed :]
+        ask = self._merged.get(key)
+        if ask is None:
+            part.index = len(self.asks)
+            part.pods, part.origins, part.level = pods, [origin], level
+            self._merged[key] = part
+            self.asks.append(part)
+        else:
+            ask.pods.extend(pods)
+            ask.origins.append(origin)
+            ask.remaining += len(pods)
+
+    # --- new nodes ----------------------------------------------------------------------------------------
+
+    def _open_all(self, group: list[Ask]) -> None:
+        """Open nodes for those with least choice first; who is free to go anywhere fills them up."""
+        for ask in sorted(group, key=lambda a: (a.level, not a.profile.near, a.choices)):
+            while ask.remaining:
+                if ask.profile.soft:
+                    self.bins.place(ask, polite=True)
+                if ask.remaining:
+                    self.bins.place(ask)
+                if not ask.remaining or self._open_for(ask, group):
+                    continue
+                if not self._relax(ask):
+                    break
+
+    def _open_for(self, ask: Ask, group: Sequence[Ask]) -> bool:
+        """Open a node for the ask, or enlarge one; tell whether anything was placed."""
+        founding = False
+        if ask.profile.near:
+            if any(self.nodes.holds(r) or self.bins.holds(r) for r in ask.profile.near):
+                return self.bins.grow(ask)
+            founding = all(r in ask.profile.selected for r in ask.profile.near)
+            if not founding:
+                return False
+        while ask.home is not None:
+            if self._open(ask, group, founding=founding):
+                return True
+            self._find_home(ask, ask.home + 1)
+        return False
+
+    def _relax(self, ask: Ask) -> bool:
+        """Go on to the next variant; without one, note why nothing took the rest, and tell so."""
+        if ask.variant + 1 < len(ask.variants):
+            ask.variant += 1
+            self._settle(ask)
+            return True
+        refusals = self._refusals(ask)
+        if ask.profile.near and all(r.constraint == "resources" for r in refusals):
+            refusals = (_LONELY,)
+        self.refused.update(dict.fromkeys(ask.pods[ask.placed :], refusals))
+        return False
+
+    def _refusals(self, ask: Ask) -> tuple[Refusal, ...]:
+        return tuple(refuse(s, ask, self.axis) for s in self.spaces) or (_NO_POOL,)
+
+    def _can_open(self, ask: Ask, space: PoolSpace) -> bool:
+        merged = space.admit(space.requirements, ask.demands)
+        return not isinstance(merged, str) and bool(openable(space, merged, ask).any())
+
+    def _find_home(self, ask: Ask, first: int) -> None:
+        """Find the first pool, from the one at `first` on, that can buy a node for one pod of the ask."""
+        ask.home = None
+        for i in range(first, len(self.spaces)):
+            space = self.spaces[i]
+            merged = space.admit(space.requirements, ask.demands)
+            if isinstance(merged, str):
+                continue
+            usable = openable(space, merged, ask)
+            if usable.any():
+                own = space.evaluate(merged).price
+                everyone = space.evaluate(space.requirements).price
+                ask.home = i
+                ask.worth = cheapest_share(own[usable], space.room[usable], ask.wanted)
+                ask.choices = int((np.isfinite(own) & (own <= everyone)).sum())
+                return
+
+    def _open(self, ask: Ask, group: Sequence[Ask], *, founding: bool) -> bool:
+        """Buy nodes for the ask at hand and what goes well with it; tell whether any could be bought."""
+        assert ask.home is not None
+        space = self.spaces[ask.home]
+        merged = space.admit(space.requirements, ask.demands)
+        if isinstance(merged, str):
+            return False
+        usable = openable(space, merged, ask)
+        if not usable.any():
+            return False
+        start = self._with_min_values(space, merged, usable)
+        if start is None:
+            return False
+        prices = np.where(usable, space.evaluate(start).price, np.inf)
+        queue = [ask, *(a for a in group if a is not ask and a.remaining and a.home == ask.home)]
+        if founding:
+            prices = self._roomy(space, prices, ask, queue)
+        choice = choose(space, start, prices, queue)
+        allowed = space.within_limits()
+        if not start.has_min_values:
+            # Whatever is launched counts against the limits: listing larger types would eat them up.
+            allowed = allowed & space.not_larger(choice.chosen)
+        pattern = fill(space, self.topology, choice, start, allowed, queue, founding=founding)
+        if not pattern.counts.get(ask.index):
+            return False
+        self._buy(ask.home, pattern, allowed, start is not merged, single=founding)
+        return True
+
+    @staticmethod
+    def _roomy(space: PoolSpace, prices: Prices, ask: Ask, queue: Sequence[Ask]) -> Prices:
+        """Return the prices of those types only that hold all pods that must be together, or the most."""
+        together = [a for a in queue if a.profile.near == ask.profile.near]
+        for wanted in (sum((a.wanted * a.remaining for a in together), start=ask.wanted * 0), None):
+            roomy = (
+                how_many(space.room, ask.wanted) if wanted is None else space.fits(wanted).astype(np.int64)
+            )
+            roomy = np.where(np.isfinite(prices), np.minimum(roomy, ask.remaining), 0)
+            if roomy.max(initial=0) > 0:
+                return np.where(roomy == roomy.max(), prices, np.inf)
+        return prices
+
+    def _with_min_values(self, space: PoolSpace, merged: Requirements, usable: Mask) -> Requirements | None:
+        """Return the requirements a new node starts with, minValues lowered where that is the policy."""
+        missing = space.achieved(merged, usable)
+        if not missing:
+            return merged
+        if self.problem.options.min_values_strict:
+            return None
+        return relax_min_values(merged, missing)
+
+    def _buy(self, pool: int, pattern: Pattern, allowed: Mask, relaxed: bool, *, single: bool) -> None:
+        """Buy as many nodes of one pattern as there are pods for it and the limits allow."""
+        space = self.spaces[pool]
+        asks = {i: self.asks[i] for i in pattern.counts}
+        copies = 1 if single else min(asks[i].remaining // n for i, n in pattern.counts.items())
+        options = allowed & space.fits(pattern.used)
+        bought = options & np.isfinite(space.evaluate(pattern.requirements).price)
+        largest = space.capacity[bought].max(axis=0)
+        affordable = space.affordable(largest)
+        if affordable is not None:
+            copies = min(copies, affordable)
+        space.take(largest, copies)
+        names: list[list[str]] = [[] for _ in range(copies)]
+        for i, count in pattern.counts.items():
+            keys = asks[i].take(count * copies)
+            for number, own in enumerate(names):
+                own.extend(keys[number * count : (number + 1) * count])
+        self.bins.add(Bin(pool, pattern, allowed, relaxed, [], largest), names)
+
+    # --- the answer ---------------------------------------------------------------------------------------
+
+    def plan(self) -> Plan:
+        """Write everything down in order."""
+        claims = planned_claims(self.spaces, self.bins.bins, self.axis)
+        unschedulable = [Unschedulable(pod=key, refusals=r) for key, r in self.refused.items()]
+        cost = sum(claim.price for claim in claims)
+        demand = self._demand()
+        return Plan(
+            claims=tuple(claims),
+            placements={name: tuple(sorted(self.on_nodes[name])) for name in sorted(self.on_nodes)},
+            unschedulable=tuple(sorted(unschedulable, key=lambda u: u.pod)),
+            cost=cost,
+            lower_bound=min(cost, lower_bound(self.spaces, demand, self.free_before)),
+        )
+
+    def _demand(self) -> Amounts:
+        """Return what all pods that were placed ask for."""
+        demand = self.axis.vector({})
+        for i, pod_class in enumerate(self.classes):
+            if pod_class.refusal is None:
+                placed = sum(key not in self.refused for key in pod_class.pods)
+                demand = demand + self.axis.vector(self.classes[i].requests) * placed
+        return demand
+
+
+def _resource_names(
+    problem: Problem, classes: Sequence[PodClass], daemons: Sequence[dict[str, int]]
+) -> set[str]:
+    names = {"cpu", "memory", "pods"}
+    names.update(name for c in classes for name in c.requests)
+    names.update(name for requests in daemons for name in requests)
+    names.update(name for o in problem.pools for t in o.instance_types for name in t.allocatable)
+    for node in problem.nodes:
+        names.update(node.allocatable, node.requested, node.daemon_requested)
+    return names
