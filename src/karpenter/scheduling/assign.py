@@ -43,6 +43,12 @@ def deal(wide: Wide, cells: Sequence[Cell], count: int, ledger: DomainLedger) ->
     return _Deal(wide, cells, ledger).run(count)
 
 
+def founds(wide: Wide, ledger: DomainLedger) -> bool:
+    """Tell whether these are the first pods of all groups they must be near, and are part of them."""
+    hard = [a for a in wide.affinities if not a.weight]
+    return bool(hard) and all(a.itself and not ledger.groups[a.group].total for a in hard)
+
+
 class _Deal:
     def __init__(self, wide: Wide, cells: Sequence[Cell], ledger: DomainLedger) -> None:
         self.wide = wide
@@ -57,7 +63,7 @@ class _Deal:
 
     def run(self, count: int) -> Dealt:
         left = count
-        if self._founds():
+        if founds(self.wide, self.ledger):
             best = min(
                 (i for i in range(len(self.cells)) if self._valid(i, founding=True)),
                 key=lambda i: (self.cells[i].company, self._rank(i)),
@@ -77,11 +83,6 @@ class _Deal:
                 break
             left -= self._put(best, left)
         return Dealt(self.dealt, left)
-
-    def _founds(self) -> bool:
-        """Tell whether these are the first pods of all groups they must be near, and are part of them."""
-        hard = [a for a in self.wide.affinities if not a.weight]
-        return bool(hard) and all(a.itself and not self.ledger.groups[a.group].total for a in hard)
 
     def _put(self, i: int, left: int) -> int:
         """Give a cell all it may take at once: one pod where more would change what is best."""

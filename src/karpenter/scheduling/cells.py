@@ -39,7 +39,7 @@ class CellFinder:
         """
         bought = self.buyable(ask, keys)
         free: dict[Values, tuple[int, int]] = {}
-        for number, variant in enumerate(ask.variants):
+        for number, variant in enumerate(ask.variants if self._nodes.nodes else ()):
             counts = self._nodes.room_for(ask, variant)
             for values, count in self._nodes.by_domain(keys, counts).items():
                 free.setdefault(values, (number, count))

@@ -89,6 +89,7 @@ class DomainLedger:
         self.groups: list[Tally] = []
         self._numbers: dict[bytes, int] = {}
         self._owned_hard: set[int] = set()
+        self._selecting: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[int, ...]] = {}
 
     def copy(self) -> "DomainLedger":
         """Return one with the same counts that changes independently."""
@@ -111,7 +112,11 @@ class DomainLedger:
 
     def wide(self, terms: Sequence[Term], pod: Pod) -> Wide:
         """Return what `pod`, whose own terms over domains are `terms`, has to do with the groups."""
-        selected = tuple(i for i, t in enumerate(self.groups) if t.group.selects(pod))
+        kind = (pod.namespace, tuple(sorted(pod.metadata.labels.items())))
+        selected = self._selecting.get(kind)
+        if selected is None:
+            selected = tuple(i for i, t in enumerate(self.groups) if t.group.selects(pod))
+            self._selecting[kind] = selected
         if not terms and not selected:
             return NO_DOMAINS
         spreads: list[Spread] = []

@@ -20,7 +20,9 @@ from karpenter.scheduling.topology import Occupancy, Topology
 NODE_FEE = 0.02
 """USD per hour put on every node when types are compared: many tiny nodes are no bargain."""
 _EPSILON = 1e-9
-_LOOKAHEAD = 400
+_MOST_TYPES = 64
+"""How many types are compared."""
+_LOOKAHEAD = 150
 """How many classes are tried on the types in thought; the winner is filled from all of them."""
 _FEW = 120
 """Up to how many classes the costlier fill by worth is tried too."""
@@ -46,11 +48,13 @@ class Pattern(msgspec.Struct):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The type to open, and what to put on it first."""
+    """The type to open, what to put on it first, and what it promises."""
 
     chosen: int
     counts: dict[int, int]
     """Pods by position in the queue; empty: as many as fit, in order."""
+    ratio: float = 0.0
+    """The worth of the pods on it for its price."""
 
 
 def choose(space: PoolSpace, start: Requirements, prices: Prices, queue: Sequence[Ask]) -> Choice:
@@ -59,7 +63,7 @@ def choose(space: PoolSpace, start: Requirements, prices: Prices, queue: Sequenc
     All types are filled with the queue in order; the most promising are filled again, each step with what is
     worth most for the room it takes, which finds complements that an order by size does not.
     """
-    candidates = _frontier(prices, space.room)
+    candidates = frontier(prices, space.room)
     cost = prices[candidates] + NODE_FEE
     queue = queue[:_LOOKAHEAD]
     matrix = np.array([ask.wanted for ask in queue])
@@ -69,15 +73,16 @@ def choose(space: PoolSpace, start: Requirements, prices: Prices, queue: Sequenc
     in_order = _fill_in_order(space.room[candidates], matrix, limits, joins) @ worth
     ranking = np.lexsort((candidates, prices[candidates], -np.round(in_order / cost, 9)))
     best, counts = int(ranking[0]), {}
+    ratio = float(in_order[best] / cost[best])
     if len(queue) <= _FEW:
         few = ranking[:_PROMISING]
         filled = _fill_by_worth(space.room[candidates[few]], matrix, limits, joins[:, few], worth)
         ratios = np.round(filled @ worth / cost[few], 9)
         winner = int(ratios.argmax())
         if ratios[winner] > np.round(in_order[best] / cost[best], 9):
-            best = int(few[winner])
+            best, ratio = int(few[winner]), float(ratios[winner])
             counts = {i: count for i, count in enumerate(filled[winner].tolist()) if count}
-    return Choice(int(candidates[best]), counts)
+    return Choice(int(candidates[best]), counts, ratio)
 
 
 def _joinable(
@@ -243,15 +248,23 @@ def _fitting(matrix: Amounts, room: Amounts) -> Iterator[int]:
         position += step
 
 
-def _frontier(prices: Prices, room: Amounts) -> Amounts:
-    """Return the types with a price that no other beats in price and every resource, cheapest first."""
+def frontier(prices: Prices, room: Amounts) -> Amounts:
+    """Return the types with a price that no other beats in price and every resource, cheapest first.
+
+    Of very many, those are returned whose prices are about evenly spread.
+    """
     usable = np.flatnonzero(np.isfinite(prices))
     order = usable[np.lexsort((usable, -room[usable].sum(axis=1, dtype=np.float64), prices[usable]))]
-    kept: list[int] = []
-    rows = np.empty((0, room.shape[1]), dtype=np.int64)
-    for candidate in order.tolist():
-        if len(kept) and (rows >= room[candidate]).all(axis=1).any():
-            continue
-        kept.append(candidate)
-        rows = room[kept]
-    return np.array(kept, dtype=np.int64)
+    columns = np.flatnonzero(room[order].any(axis=0))
+    kept = np.ones(len(order), dtype=np.bool_)
+    sizes = room[order][:, columns]
+    for i in range(len(order)):
+        if kept[i]:
+            # Whoever comes later costs as much or more.
+            kept[i + 1 :] &= (sizes[i + 1 :] > sizes[i]).any(axis=1)
+    found = order[kept]
+    if len(found) > _MOST_TYPES:
+        steps = np.geomspace(prices[found[0]] + NODE_FEE, prices[found[-1]] + NODE_FEE, _MOST_TYPES)
+        spots = np.searchsorted(prices[found] + NODE_FEE, steps - _EPSILON)
+        found = found[np.unique(np.minimum(spots, len(found) - 1))]
+    return found

@@ -18,7 +18,7 @@ from karpenter.scheduling.claims import planned_claims
 from karpenter.scheduling.classes import PodClass, Variant
 from karpenter.scheduling.nodes import NodeTable
 from karpenter.scheduling.order import levels
-from karpenter.scheduling.packing import Pattern, choose, fill
+from karpenter.scheduling.packing import NODE_FEE, Choice, Pattern, choose, fill
 from karpenter.scheduling.refusals import refuse
 from karpenter.scheduling.space import (
     Axis,
@@ -31,6 +31,8 @@ from karpenter.scheduling.space import (
 from karpenter.scheduling.topology import Occupancy, Topology
 
 Values = tuple[str, ...]
+_AS_GOOD = 0.98
+"""The type that was best a moment ago is taken again while it gives this much of what it gave then."""
 _NO_POOL = Refusal(
     place="",
     constraint="nodepool",
@@ -76,6 +78,9 @@ class Pass:
         self._merged: dict[object, Ask] = {}
         self._vectors: dict[int, Amounts] = {}
         self._on_nodes_already: dict[tuple[int, Values], int] = {}
+        self._homes: dict[object, tuple[int | None, float, int]] = {}
+        self._recent: dict[tuple[int, Requirements], Choice] = {}
+        """The type that was the best to open a moment ago."""
         self.on_nodes: dict[str, list[str]] = {}
         self.refused: dict[str, tuple[Refusal, ...]] = {}
 
@@ -133,7 +138,7 @@ class Pass:
         if not wide.firm and not cells:
             self._merge(whole, level)
             return
-        if whole.profile.near or any(a.itself for a in wide.affinities if not a.weight):
+        if assign.founds(wide, self.ledger):
             cells = self._with_company(number, cells)
         dealt = assign.deal(wide, cells, len(rest), self.ledger)
         first = 0
@@ -297,7 +302,14 @@ class Pass:
 
     def _find_home(self, ask: Ask, first: int) -> None:
         """Find the first pool, from the one at `first` on, that can buy a node for one pod of the ask."""
-        ask.home = None
+        versions = tuple(s.limits_version for s in self.spaces)
+        key = (ask.demands, ask.wanted.tobytes(), ask.ports, first, versions)
+        known = self._homes.get(key)
+        if known is None:
+            known = self._homes[key] = self._home(ask, first)
+        ask.home, ask.worth, ask.choices = known
+
+    def _home(self, ask: Ask, first: int) -> tuple[int | None, float, int]:
         for i in range(first, len(self.spaces)):
             space = self.spaces[i]
             merged = space.admit(space.requirements, ask.demands)
@@ -307,10 +319,9 @@ class Pass:
             if usable.any():
                 own = space.evaluate(merged).price
                 everyone = space.evaluate(space.requirements).price
-                ask.home = i
-                ask.worth = cheapest_share(own[usable], space.room[usable], ask.wanted)
-                ask.choices = int((np.isfinite(own) & (own <= everyone)).sum())
-                return
+                worth = cheapest_share(own[usable], space.room[usable], ask.wanted)
+                return i, worth, int((np.isfinite(own) & (own <= everyone)).sum())
+        return None, 0.0, 0
 
     def _open(self, ask: Ask, group: Sequence[Ask], *, founding: bool) -> bool:
         """Buy nodes for the ask at hand and what goes well with it; tell whether any could be bought."""
@@ -329,16 +340,36 @@ class Pass:
         queue = [ask, *(a for a in group if a is not ask and a.remaining and a.home == ask.home)]
         if founding:
             prices = self._roomy(space, prices, ask, queue)
+        known = None if founding else self._recent.get((ask.home, start))
+        if known is not None and np.isfinite(prices[known.chosen]):
+            pattern, allowed = self._filled(space, known, start, queue, founding=False)
+            if self._ratio(pattern) >= known.ratio * _AS_GOOD and pattern.counts.get(ask.index):
+                self._buy(ask.home, pattern, allowed, start is not merged, single=False)
+                return True
         choice = choose(space, start, prices, queue)
+        pattern, allowed = self._filled(space, choice, start, queue, founding=founding)
+        if not pattern.counts.get(ask.index):
+            return False
+        if not founding:
+            best = msgspec.structs.replace(choice, counts={}, ratio=self._ratio(pattern))
+            self._recent[ask.home, start] = best
+        self._buy(ask.home, pattern, allowed, start is not merged, single=founding)
+        return True
+
+    def _filled(
+        self, space: PoolSpace, choice: Choice, start: Requirements, queue: Sequence[Ask], *, founding: bool
+    ) -> tuple[Pattern, Mask]:
+        """Return a node of the chosen type, filled, and the types it may list."""
         allowed = space.within_limits()
         if not start.has_min_values:
             # Whatever is launched counts against the limits: listing larger types would eat them up.
             allowed = allowed & space.not_larger(choice.chosen)
-        pattern = fill(space, self.topology, choice, start, allowed, queue, founding=founding)
-        if not pattern.counts.get(ask.index):
-            return False
-        self._buy(ask.home, pattern, allowed, start is not merged, single=founding)
-        return True
+        return fill(space, self.topology, choice, start, allowed, queue, founding=founding), allowed
+
+    def _ratio(self, pattern: Pattern) -> float:
+        """Return the worth of the pods on a node for its price."""
+        worth = sum(self.asks[i].worth * count for i, count in pattern.counts.items())
+        return worth / (pattern.price + NODE_FEE)
 
     @staticmethod
     def _roomy(space: PoolSpace, prices: Prices, ask: Ask, queue: Sequence[Ask]) -> Prices:

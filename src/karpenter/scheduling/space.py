@@ -114,6 +114,9 @@ class PoolSpace:
         for i, name in enumerate(self.limited):
             if name in catalogue.capacity_resources:
                 self.capacity[:, i] = catalogue.capacity[:, catalogue.capacity_resources.index(name)]
+        self.limits_version = 0
+        """Changes whenever other types than before stay within the limits."""
+        self._within = self._count_within()
         self._evaluations: dict[Requirements, Evaluation] = {}
         self._merged: dict[tuple[Requirements, Variant], Requirements | str] = {}
         self._untolerated: dict[tuple[object, ...], str] = {}
@@ -167,6 +170,9 @@ class PoolSpace:
 
     def within_limits(self) -> Mask:
         """Return, by type, whether one more node of it stays within what is left of the limits."""
+        return self._within
+
+    def _count_within(self) -> Mask:
         if self.nodes_remaining is not None and self.nodes_remaining < 1:
             return np.zeros(len(self.catalogue), dtype=np.bool_)
         within: Mask = np.all(self.capacity <= self.remaining, axis=1)
@@ -187,6 +193,11 @@ class PoolSpace:
         self.remaining = self.remaining - size * count
         if self.nodes_remaining is not None:
             self.nodes_remaining -= count
+        if self.limited or self.nodes_remaining is not None:
+            within = self._count_within()
+            if not np.array_equal(within, self._within):
+                self._within = within
+                self.limits_version += 1
 
     def not_larger(self, chosen: int) -> Mask:
         """Return, by type, whether it takes no more of the limits than type `chosen` does."""
