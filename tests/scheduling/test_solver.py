@@ -490,17 +490,6 @@ TERM = PodAffinityTerm(topology_key=labels.ZONE, label_selector=LabelSelector(ma
 @pytest.mark.parametrize(
     ("pod", "constraint", "field"),
     [
-        (
-            a_pod(spec={"topology_spread_constraints": [SPREAD]}),
-            "unsupported",
-            "spec.topologySpreadConstraints[0]",
-        ),
-        (a_pod(affinity=Affinity(pod_affinity=PodAffinity(required=[TERM]))), "unsupported", "podAffinity"),
-        (
-            a_pod(affinity=Affinity(pod_anti_affinity=PodAffinity(required=[TERM]))),
-            "unsupported",
-            "podAntiAffinity",
-        ),
         (a_pod(spec={"resource_claims": [PodResourceClaim(name="gpu")]}), "dra", "spec.resourceClaims"),
         (
             a_pod(affinity=node_affinity(required=[a_term((labels.NODEPOOL, "DoesNotExist", []))])),

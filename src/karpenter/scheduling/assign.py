@@ -102,7 +102,7 @@ class _Deal:
             return 0
         if not wide.spreads or not all(s.itself for s in wide.spreads) or wide.antis:
             return 0
-        rounds = left // len(cells)
+        rounds = left // len(cells) if cells else 0
         if rounds < 1 or any(c.variant != cells[0].variant for c in cells):
             return 0
         values = [c.values[0] for c in cells]
