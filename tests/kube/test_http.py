@@ -1,8 +1,16 @@
 """The HTTP transport against a real local server, and its parts without one."""
 
 import asyncio
+import gc
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+import warnings
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -119,6 +127,42 @@ def test_watches_yield_lines_and_tell_how_they_end() -> None:
         return await lines("/fine")
 
     assert serve(handler, body) == [b'{"a":1}', b"{}"]
+
+
+def test_a_watch_that_is_left_closes_its_connection(tmp_path: Path) -> None:
+    """Over TLS too, before the loop can end: Python warns of a socket that is still open then."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl, which makes the server's certificate, is not installed")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(["openssl", *words.split(), *files], check=True, capture_output=True)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+
+    def answer_one(listener: socket.socket) -> None:
+        with context.wrap_socket(listener.accept()[0], server_side=True) as connection:
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n")
+            with suppress(OSError):
+                connection.recv(1)  # until the client hangs up
+
+    async def client(port: int) -> None:
+        settings = ClientConfig(server=f"https://127.0.0.1:{port}", ca_data=certificate.read_bytes())
+        transport = HttpTransport(settings, clock=SystemClock())
+        async with aclosing(transport.watch("/x")) as events:
+            assert await anext(events) == b"{}"
+        await transport.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=answer_one, args=(listener,))
+        server.start()
+        asyncio.run(client(listener.getsockname()[1]))
+        server.join()
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        gc.collect()
+    assert [str(w.message) for w in seen] == []
 
 
 def test_a_refused_watch_is_an_error_event() -> None:

@@ -8,6 +8,7 @@ import asyncio
 import ssl
 import tempfile
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
@@ -112,9 +113,12 @@ class HttpTransport:
                     yield _refusal(answer.status, await answer.read(), answer.headers.get("Retry-After", ""))
                     return
                 lines = LineDecoder()
-                async for chunk in answer.content.iter_any():
-                    for line in lines.feed(chunk):
-                        yield line
+                try:
+                    async for chunk in answer.content.iter_any():
+                        for line in lines.feed(chunk):
+                            yield line
+                finally:
+                    await _hang_up(answer)
         except (aiohttp.ClientError, TimeoutError, OSError, ConfigError) as error:
             raise TransportError(f"watch {path}: {error or type(error).__name__}") from error
 
@@ -153,6 +157,23 @@ class HttpTransport:
                 )
                 context.load_cert_chain(pem.name)
         return context
+
+
+async def _hang_up(answer: aiohttp.ClientResponse) -> None:
+    """Close the connection of an answer that has not come to its end, and see it closed.
+
+    Left to itself, aiohttp says good-bye by TLS in the background, which the session does not wait for when
+    it is closed: a loop that ends meanwhile leaves the socket open.
+    """
+    connection = answer.connection
+    protocol = connection.protocol if connection is not None else None
+    if protocol is None:
+        return  # it has come to its end; the connection is kept for the next request
+    closed = protocol.closed
+    protocol.abort()
+    if closed is not None:
+        with suppress(aiohttp.ClientConnectionError):
+            await closed
 
 
 def _refusal(status: int, body: bytes, retry_after: str = "") -> bytes:
