@@ -20,6 +20,7 @@ from karpenter.cloudprovider import (
 )
 from karpenter.cloudprovider.metered import MeteredProvider
 from karpenter.model.instancetype import InstanceType
+from karpenter.model.volumerules import VolumeRules
 from karpenter.testing.builders import a_nodeclaim, a_nodepool, some_instance_types
 
 
@@ -29,6 +30,7 @@ class SlowCloud:
     name = "slow"
     node_classes: tuple[type[NodeClass], ...] = ()
     well_known_labels: frozenset[str] = frozenset({"example.com/label"})
+    volume_rules = VolumeRules(unsupported_provisioners=frozenset({"old.example.com"}))
 
     def __init__(self, clock: LoopClock, error: Exception | None = None) -> None:
         self._clock = clock
@@ -79,6 +81,7 @@ def test_calls_pass_through_and_are_timed_by_controller() -> None:
         assert await metered.list() == []
         assert metered.repair_policies() == cloud.repair_policies()
         assert metered.well_known_labels == cloud.well_known_labels
+        assert metered.volume_rules == cloud.volume_rules
         name = "karpenter_cloudprovider_duration_seconds_sum"
         where = {"controller": "nodeclaim.lifecycle", "method": "Create", "provider": "slow"}
         assert metrics.registry.get_sample_value(name, where) == pytest.approx(2.0)

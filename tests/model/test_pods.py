@@ -3,9 +3,12 @@
 import msgspec
 import pytest
 
+from karpenter.apis import labels
 from karpenter.apis.core import (
+    Affinity,
     Container,
     ContainerStatus,
+    NodeSelectorTerm,
     Pod,
     PodSpec,
     PodStatus,
@@ -16,7 +19,7 @@ from karpenter.apis.meta import Condition, OwnerReference
 from karpenter.base.clock import parse_time
 from karpenter.base.quantity import Resources
 from karpenter.model import pods
-from karpenter.testing.builders import a_daemon, a_pod, an_owner
+from karpenter.testing.builders import a_daemon, a_pod, a_term, an_expression, an_owner, node_affinity
 
 START = "2026-01-01T00:00:00Z"
 NOW = parse_time(START)
@@ -228,3 +231,47 @@ def test_host_ports(left: tuple[str, int, str], right: tuple[str, int, str], con
     """Same protocol and port clash where the addresses overlap."""
     assert pods.ports_conflict(left, right) == conflict
     assert pods.ports_conflict(right, left) == conflict
+
+
+def by_name(operator: str, *names: str) -> NodeSelectorTerm:
+    """Return a term that looks at the node's name."""
+    return NodeSelectorTerm(match_fields=[an_expression("metadata.name", operator, names)])
+
+
+def both(left: NodeSelectorTerm, right: NodeSelectorTerm) -> NodeSelectorTerm:
+    """Return the term that asks for all that two terms ask for."""
+    return NodeSelectorTerm(
+        match_expressions=[*left.match_expressions, *right.match_expressions],
+        match_fields=[*left.match_fields, *right.match_fields],
+    )
+
+
+IN_ZONE = a_term((labels.ZONE, "In", ["a"]))
+
+
+@pytest.mark.parametrize(
+    ("affinity", "names"),
+    [
+        (None, None),
+        (node_affinity((), [(1, by_name("In", "a"))]), None),
+        (node_affinity([IN_ZONE]), None),
+        (node_affinity([by_name("In", "a")]), {"a"}),
+        (node_affinity([by_name("In", "a"), by_name("In", "b")]), {"a", "b"}),
+        (node_affinity([by_name("In", "a"), IN_ZONE]), None),
+        (node_affinity([by_name("In", "a"), NodeSelectorTerm()]), {"a"}),
+        (node_affinity([by_name("NotIn", "a")]), None),
+        (node_affinity([both(by_name("In", "a", "b"), by_name("NotIn", "b"))]), {"a"}),
+        (node_affinity([both(by_name("In", "a"), by_name("In", "b"))]), set()),
+    ],
+)
+def test_the_nodes_a_pod_names(affinity: Affinity | None, names: set[str] | None) -> None:
+    """Alternatives add up; a single one that names no node leaves every node open."""
+    assert pods.node_names(a_pod(affinity=affinity)) == names
+
+
+def test_fields_count_as_labels() -> None:
+    """A term asks for its labels and its fields, both."""
+    assert [(e.key, e.values) for e in pods.term_expressions(both(IN_ZONE, by_name("In", "a")))] == [
+        (labels.ZONE, ["a"]),
+        ("metadata.name", ["a"]),
+    ]

@@ -4,21 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from karpenter.apis import labels
-from karpenter.apis.core import (
-    CSISource,
-    EphemeralSource,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    PersistentVolumeClaimSpec,
-    PersistentVolumeSpec,
-    Pod,
-    PVCSource,
-    Volume,
-    VolumeClaimTemplateSpec,
-)
-from karpenter.apis.meta import ObjectMeta
-from karpenter.apis.workloads import StorageClass
-from karpenter.model.snapshot import NodeView, Snapshot
+from karpenter.apis.core import CSISource, PVCSource, Volume
 from karpenter.scheduling.volumes import (
     attached,
     attachments,
@@ -28,72 +14,41 @@ from karpenter.scheduling.volumes import (
     over_limit,
 )
 from karpenter.testing.builders import a_pod, a_view, an_instance_type
+from karpenter.testing.storage import (
+    a_claim,
+    a_storage_class,
+    a_user,
+    a_volume,
+    an_ephemeral_volume,
+    storage,
+)
 
 EBS = "ebs.csi.aws.com"
-
-
-def a_claim(name: str, volume: str = "", storage_class: str | None = None) -> PersistentVolumeClaim:
-    """Return a claim, bound to `volume` unless that is empty."""
-    spec = PersistentVolumeClaimSpec(volume_name=volume, storage_class_name=storage_class)
-    return PersistentVolumeClaim(metadata=ObjectMeta(name=name, namespace="default"), spec=spec)
-
-
-def a_volume(
-    name: str, spec: PersistentVolumeSpec, annotations: dict[str, str] | None = None
-) -> PersistentVolume:
-    """Return a PersistentVolume."""
-    return PersistentVolume(metadata=ObjectMeta(name=name, annotations=annotations or {}), spec=spec)
-
-
-def a_class(name: str, provisioner: str, created: str = "", *, default: bool = False) -> StorageClass:
-    """Return a storage class that waits for its first consumer."""
-    marks = {"storageclass.kubernetes.io/is-default-class": "true"} if default else {}
-    meta = ObjectMeta(name=name, annotations=marks, creation_timestamp=created or None)
-    return StorageClass(metadata=meta, provisioner=provisioner, volume_binding_mode="WaitForFirstConsumer")
-
-
-def a_snapshot(*objects: object, nodes: tuple[NodeView, ...] = ()) -> Snapshot:
-    """Return a snapshot of claims, volumes and storage classes."""
-    return Snapshot(
-        taken_at=0.0,
-        nodes=nodes,
-        pending=(),
-        nodepools=(),
-        volume_claims={o.key: o for o in objects if isinstance(o, PersistentVolumeClaim)},
-        volumes={o.key: o for o in objects if isinstance(o, PersistentVolume)},
-        storage_classes={o.key: o for o in objects if isinstance(o, StorageClass)},
-    )
-
-
-def a_user(*claims: str, name: str = "pod", node_name: str = "") -> Pod:
-    """Return a pod that uses claims by name."""
-    volumes = [Volume(name=c, persistent_volume_claim=PVCSource(claim_name=c)) for c in claims]
-    return a_pod(name, node_name=node_name, spec={"volumes": volumes})
 
 
 @pytest.mark.parametrize(
     ("spec", "annotations", "driver"),
     [
-        (PersistentVolumeSpec(csi=CSISource(driver="any.example.com")), {}, "any.example.com"),
-        (PersistentVolumeSpec(aws_elastic_block_store={"volumeID": "v"}), {}, EBS),
-        (PersistentVolumeSpec(gce_persistent_disk={"pdName": "v"}), {}, "pd.csi.storage.gke.io"),
-        (PersistentVolumeSpec(azure_disk={"diskName": "v"}), {}, "disk.csi.azure.com"),
-        (PersistentVolumeSpec(azure_file={"shareName": "v"}), {}, "file.csi.azure.com"),
-        (PersistentVolumeSpec(cinder={"volumeID": "v"}), {}, "cinder.csi.openstack.org"),
-        (PersistentVolumeSpec(vsphere_volume={"volumePath": "v"}), {}, "csi.vsphere.vmware.com"),
-        (PersistentVolumeSpec(portworx_volume={"volumeID": "v"}), {}, "pxd.portworx.com"),
-        (PersistentVolumeSpec(rbd={"image": "v"}), {}, "rbd.csi.ceph.com"),
-        (PersistentVolumeSpec(), {"pv.kubernetes.io/migrated-to": "new.example.com"}, "new.example.com"),
-        (PersistentVolumeSpec(local={"path": "/mnt"}), {}, ""),
-        (PersistentVolumeSpec(host_path={"path": "/mnt"}), {}, ""),
-        (PersistentVolumeSpec(), {}, ""),
+        ({"csi": CSISource(driver="any.example.com")}, {}, "any.example.com"),
+        ({"aws_elastic_block_store": {"volumeID": "v"}}, {}, EBS),
+        ({"gce_persistent_disk": {"pdName": "v"}}, {}, "pd.csi.storage.gke.io"),
+        ({"azure_disk": {"diskName": "v"}}, {}, "disk.csi.azure.com"),
+        ({"azure_file": {"shareName": "v"}}, {}, "file.csi.azure.com"),
+        ({"cinder": {"volumeID": "v"}}, {}, "cinder.csi.openstack.org"),
+        ({"vsphere_volume": {"volumePath": "v"}}, {}, "csi.vsphere.vmware.com"),
+        ({"portworx_volume": {"volumeID": "v"}}, {}, "pxd.portworx.com"),
+        ({"rbd": {"image": "v"}}, {}, "rbd.csi.ceph.com"),
+        ({}, {"pv.kubernetes.io/migrated-to": "new.example.com"}, "new.example.com"),
+        ({"local": {"path": "/mnt"}}, {}, ""),
+        ({"host_path": {"path": "/mnt"}}, {}, ""),
+        ({}, {}, ""),
     ],
 )
 def test_a_bound_volume_counts_for_its_driver(
-    spec: PersistentVolumeSpec, annotations: dict[str, str], driver: str
+    spec: dict[str, object], annotations: dict[str, str], driver: str
 ) -> None:
     """CSI volumes, every cloud's old in-tree ones by the driver that took over; NFS and local ones never."""
-    snapshot = a_snapshot(a_claim("data", "pv"), a_volume("pv", spec, annotations))
+    snapshot = storage(a_claim("data", "pv"), a_volume(annotations=annotations, spec=spec))
     assert attachments(a_user("data"), snapshot) == ({driver: {"default/data"}} if driver else {})
 
 
@@ -111,33 +66,33 @@ def test_a_bound_volume_counts_for_its_driver(
 def test_an_unbound_claim_counts_for_its_provisioner(storage_class: str | None, driver: str) -> None:
     """By its storage class, translated from an in-tree name; without a class by the newest default one."""
     classes = [
-        a_class("fast", "fast.example.com"),
-        a_class("intree", "kubernetes.io/aws-ebs"),
-        a_class("local", "kubernetes.io/no-provisioner"),
-        a_class("default-old", "old.example.com", "2025-01-01T00:00:00Z", default=True),
-        a_class("default-new", "newest.example.com", "2026-01-01T00:00:00Z", default=True),
-        a_class("default-same", "later-name.example.com", "2026-01-01T00:00:00Z", default=True),
+        a_storage_class("fast", "fast.example.com"),
+        a_storage_class("intree", "kubernetes.io/aws-ebs"),
+        a_storage_class("local", "kubernetes.io/no-provisioner"),
+        a_storage_class("default-old", "old.example.com", created="2025-01-01T00:00:00Z", default=True),
+        a_storage_class("default-new", "newest.example.com", created="2026-01-01T00:00:00Z", default=True),
+        a_storage_class(
+            "default-same", "later-name.example.com", created="2026-01-01T00:00:00Z", default=True
+        ),
     ]
-    snapshot = a_snapshot(a_claim("data", storage_class=storage_class), *classes)
+    snapshot = storage(a_claim("data", storage_class=storage_class), *classes)
     assert attachments(a_user("data"), snapshot) == ({driver: {"default/data"}} if driver else {})
 
 
 def test_a_bound_claim_whose_volume_is_not_known_yet_counts_by_its_class() -> None:
     """News of the volume may come after that of the claim."""
-    snapshot = a_snapshot(a_claim("data", "pv", "fast"), a_class("fast", "fast.example.com"))
+    snapshot = storage(a_claim("data", "pv", "fast"), a_storage_class("fast", "fast.example.com"))
     assert attachments(a_user("data"), snapshot) == {"fast.example.com": {"default/data"}}
 
 
 def test_an_ephemeral_volume_counts_before_its_claim_is_made() -> None:
     """By the template's storage class; afterwards by the claim, named after pod and volume."""
-    template = VolumeClaimTemplateSpec(spec=PersistentVolumeClaimSpec(storage_class_name="fast"))
-    volume = Volume(name="scratch", ephemeral=EphemeralSource(volume_claim_template=template))
-    pod = a_pod("web", spec={"volumes": [volume]})
-    fast = a_class("fast", "fast.example.com")
-    assert attachments(pod, a_snapshot(fast)) == {"fast.example.com": {"default/web-scratch"}}
+    pod = a_pod("web", spec={"volumes": [an_ephemeral_volume("scratch", "fast")]})
+    fast = a_storage_class("fast", "fast.example.com")
+    assert attachments(pod, storage(fast)) == {"fast.example.com": {"default/web-scratch"}}
     made = a_claim("web-scratch", storage_class="other")
-    other = a_class("other", "other.example.com")
-    assert attachments(pod, a_snapshot(fast, other, made)) == {"other.example.com": {"default/web-scratch"}}
+    other = a_storage_class("other", "other.example.com")
+    assert attachments(pod, storage(fast, other, made)) == {"other.example.com": {"default/web-scratch"}}
 
 
 def test_a_disk_named_by_the_pod_itself_counts() -> None:
@@ -145,15 +100,15 @@ def test_a_disk_named_by_the_pod_itself_counts() -> None:
     disk = Volume(name="disk", aws_elastic_block_store={"volumeID": "vol-1"})
     missing = Volume(name="gone", persistent_volume_claim=PVCSource(claim_name="gone"))
     pod = a_pod(spec={"volumes": [Volume(name="empty"), disk, missing]})
-    assert attachments(pod, a_snapshot()) == {EBS: {"vol-1"}}
+    assert attachments(pod, storage()) == {EBS: {"vol-1"}}
 
 
 def test_pods_that_share_a_claim_attach_it_once() -> None:
     """On a node the union counts."""
-    csi = PersistentVolumeSpec(csi=CSISource(driver=EBS))
-    snapshot = a_snapshot(
+    csi = {"csi": CSISource(driver=EBS)}
+    snapshot = storage(
         *(a_claim(name, f"pv-{name}") for name in ("one", "two")),
-        *(a_volume(f"pv-{name}", csi) for name in ("one", "two")),
+        *(a_volume(f"pv-{name}", spec=csi) for name in ("one", "two")),
     )
     pods = [a_user("one", name="a", node_name="node"), a_user("one", "two", name="b", node_name="node")]
     assert attached(a_view(pods=pods), snapshot) == {EBS: {"default/one", "default/two"}}
@@ -184,7 +139,7 @@ def test_limits_are_learned_from_running_nodes_of_a_type() -> None:
         for name, count in (("a", 25), ("b", 24))
     ]
     starting = replace(a_view("c", labels=kind, initialized=False), volume_limits={"other": 3})
-    learned = learned_volume_limits(a_snapshot(nodes=(*running, starting)))
+    learned = learned_volume_limits(storage(nodes=(*running, starting)))
     assert learned == {("medium", EBS): 24}
     medium = an_instance_type("medium")
     assert limits_of_type(medium, learned) == {EBS: 24}

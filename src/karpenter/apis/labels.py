@@ -45,8 +45,16 @@ ALIASES: dict[str, str] = {
     "beta.kubernetes.io/arch": ARCH,
     "beta.kubernetes.io/os": OS,
     "beta.kubernetes.io/instance-type": INSTANCE_TYPE,
+    "topology.disk.csi.azure.com/zone": ZONE,
+    "topology.ebs.csi.aws.com/zone": ZONE,
+    "topology.gke.io/zone": ZONE,
 }
-"""Retired keys and what they mean today."""
+"""Keys that mean the same as another: retired ones, and the zones of CSI drivers, which are those of the node
+(the drivers put theirs on a node only once they run there, too late for planning)."""
+
+NODE_NAME_FIELD = "metadata.name"
+"""The one field that `matchFields` of a node selector term may name; requirements treat it as a label that a
+Node has from the start, and a node still to be bought never."""
 
 RESTRICTED_DOMAINS: frozenset[str] = frozenset({GROUP})
 RESTRICTED_LABELS: frozenset[str] = frozenset({KUBERNETES_HOSTNAME})

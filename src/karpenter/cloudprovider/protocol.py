@@ -14,6 +14,7 @@ from karpenter.cloudprovider.overlaystore import OverlayStore
 from karpenter.kube.client import Client
 from karpenter.kube.informer import Cache
 from karpenter.model.instancetype import InstanceType
+from karpenter.model.volumerules import VolumeRules
 
 
 class NodeClassStatus(Object, frozen=True):
@@ -59,6 +60,8 @@ class CloudProvider(Protocol):
     """Kinds it serves, each with its `resource`; the first is the default."""
     well_known_labels: frozenset[str]
     """Labels, beyond the core's, that its instance types define."""
+    volume_rules: VolumeRules
+    """Storage that its nodes cannot use."""
 
     async def run(self) -> None:
         """Do what the provider does in the background, until cancelled; runs only on the leader."""

@@ -7,7 +7,16 @@ from itertools import chain
 import msgspec
 
 from karpenter.apis import labels
-from karpenter.apis.core import Container, ContainerStatus, IntOrString, Pod, ResourceRequirements, Volume
+from karpenter.apis.core import (
+    Container,
+    ContainerStatus,
+    IntOrString,
+    NodeSelectorTerm,
+    Pod,
+    ResourceRequirements,
+    Volume,
+)
+from karpenter.apis.meta import SelectorRequirement
 from karpenter.base.duration import parse_duration
 from karpenter.base.quantity import Resources, add, maximum, resources_of
 from karpenter.base.timestamps import parse_time
@@ -34,6 +43,42 @@ def volume_claim_key(pod: Pod, volume: Volume) -> str:
     if volume.persistent_volume_claim is not None:
         return f"{pod.metadata.namespace}/{volume.persistent_volume_claim.claim_name}"
     return f"{pod_key(pod)}-{volume.name}" if volume.ephemeral is not None else ""
+
+
+# --- where it wants to run ------------------------------------------------------------------------------
+
+
+def term_expressions(term: NodeSelectorTerm) -> list[SelectorRequirement]:
+    """Return all that a node selector term asks for: of labels, and of fields as if they were labels.
+
+    The only field that `matchFields` may name is `metadata.name`, the node's name.
+    """
+    return [*term.match_expressions, *term.match_fields]
+
+
+def node_names(pod: Pod) -> frozenset[str] | None:
+    """Return the nodes that `pod` names by `matchFields`, of which it needs one; None if it takes others.
+
+    Empty when its terms contradict themselves.
+    """
+    affinity = pod.spec.affinity
+    required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
+    if required is None:
+        return None
+    names: set[str] = set()
+    for term in required.node_selector_terms:
+        if not term_expressions(term):
+            continue  # matches no node
+        listed = [
+            frozenset(field.values or ())
+            for field in term.match_fields
+            if field.key == labels.NODE_NAME_FIELD and field.operator == "In"
+        ]
+        if not listed:
+            return None
+        excluded = [f.values or () for f in term.match_fields if f.operator == "NotIn"]
+        names.update(frozenset.intersection(*listed).difference(*excluded))
+    return frozenset(names)
 
 
 # --- resources ------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from karpenter.kube.errors import AlreadyExists, ApiError, NotFound
 from karpenter.kube.transport import TransportError
 from karpenter.model import taints
 from karpenter.model.instancetype import InstanceType
+from karpenter.model.volumerules import VolumeRules
 from karpenter.providers.kwok.nodeclass import KwokNodeClass
 from karpenter.providers.kwok.offers import PriceOrder, labels_of
 from karpenter.testing.builders import some_instance_types
@@ -99,6 +100,7 @@ class FakeProvider:
     name = "fake"
     node_classes: tuple[type[NodeClass], ...] = (KwokNodeClass,)
     well_known_labels: frozenset[str] = frozenset()
+    volume_rules = VolumeRules()
 
     def __init__(
         self, cloud: FakeCloud, client: Client, clock: Clock, overlays: OverlayStore | None = None

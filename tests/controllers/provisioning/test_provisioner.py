@@ -200,7 +200,7 @@ def test_pods_that_nothing_can_be_done_for_are_told_so() -> None:
             await env.expect_provisioned([good], claims=1)
             event = await env.expect_event("FailedScheduling")
             assert event.involved_object.name == "stuck"
-            assert "persistentvolumeclaim 'absent' not found" in event.message
+            assert "persistentvolumeclaim default/absent not found" in event.message
 
     run_virtual(scenario())
 

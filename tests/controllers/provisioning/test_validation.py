@@ -5,12 +5,24 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from karpenter.apis.core import PersistentVolumeClaim, PersistentVolumeClaimSpec, PVCSource, Volume
+from karpenter.apis.core import (
+    NodeSelectorTerm,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSpec,
+    PVCSource,
+    Volume,
+)
 from karpenter.apis.meta import ObjectMeta
 from karpenter.apis.workloads import StorageClass
 from karpenter.controllers.provisioning.validation import NOT_OURS, pod_error
 from karpenter.model.snapshot import Snapshot
-from karpenter.testing.builders import a_pod, a_term, node_affinity
+from karpenter.testing.builders import a_pod, a_term, an_expression, node_affinity
+
+
+def by_field(key: str, operator: str, *values: str) -> NodeSelectorTerm:
+    """Return a node selector term that looks at a field of the node."""
+    return NodeSelectorTerm(match_fields=[an_expression(key, operator, values)])
+
 
 EMPTY = Snapshot(taken_at=0.0, nodes=(), pending=(), nodepools=())
 
@@ -20,7 +32,19 @@ EMPTY = Snapshot(taken_at=0.0, nodes=(), pending=(), nodepools=())
     [
         ({}, ""),
         ({"node_selector": {"topology.kubernetes.io/zone": "a"}}, ""),
-        ({"node_selector": {"kubernetes.io/hostname": "n"}}, "restricted"),
+        ({"node_selector": {"kubernetes.io/hostname": "n"}}, ""),
+        ({"affinity": node_affinity([by_field("metadata.name", "In", "n")])}, ""),
+        ({"affinity": node_affinity([by_field("metadata.name", "NotIn", "n")])}, ""),
+        ({"affinity": node_affinity([by_field("spec.unschedulable", "In", "n")])}, "key spec.unschedulable"),
+        ({"affinity": node_affinity([by_field("metadata.name", "Exists")])}, "In or NotIn"),
+        (
+            {
+                "affinity": node_affinity(
+                    preferred=[(1, a_term(("karpenter.sh/nodepool", "DoesNotExist", ())))]
+                )
+            },
+            "",
+        ),
         ({"node_selector": {"karpenter.sh/other": "n"}}, "restricted"),
         ({"node_selector": {"karpenter.sh/capacity-type": "free"}}, "invalid values"),
         (
@@ -43,7 +67,11 @@ def test_selectors_must_make_sense(pod: dict[str, Any], error: str) -> None:
         ("fast", "WaitForFirstConsumer", ""),
         ("fast", "Immediate", "not yet bound"),
         ("fast", None, "not yet bound"),
-        ("absent", "WaitForFirstConsumer", "storageclass 'absent' not found"),
+        (
+            "absent",
+            "WaitForFirstConsumer",
+            "storageclass absent of persistentvolumeclaim default/data",
+        ),
         ("", "WaitForFirstConsumer", "must define a storage class"),
     ],
 )

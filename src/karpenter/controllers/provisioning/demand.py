@@ -42,7 +42,7 @@ def demand_of(context: Context, snapshot: Snapshot) -> Demand:
     wanted: list[Pod] = []
     invalid: list[tuple[Pod, str]] = []
     for pod in snapshot.pending:
-        error = pod_error(pod, snapshot)
+        error = pod_error(pod, snapshot, context.provider.volume_rules)
         if error:
             invalid.append((pod, error))
         else:

@@ -3,41 +3,59 @@
 from collections.abc import Iterator
 
 from karpenter.apis import labels as known
-from karpenter.apis.core import PersistentVolumeClaim, Pod
+from karpenter.apis.core import NodeSelectorTerm, Pod
 from karpenter.apis.meta import SelectorRequirement
 from karpenter.model.requirements import is_restricted
 from karpenter.model.snapshot import Snapshot
+from karpenter.model.volumerules import VolumeRules
+from karpenter.scheduling.volumes import volume_error
 
 NOT_OURS = "configured to not run on a Karpenter provisioned node"
 """Why a pod that excludes our nodes is left alone, without an event."""
 
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"})
 _NUMERIC = frozenset({"Gt", "Lt", "Gte", "Lte"})
-_BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 
 
-def pod_error(pod: Pod, snapshot: Snapshot) -> str:
-    """Return why no machine is bought for `pod`; empty when nothing is wrong with it."""
+def pod_error(pod: Pod, snapshot: Snapshot, rules: VolumeRules | None = None) -> str:
+    """Return why no machine is bought for `pod`; empty when nothing is wrong with it.
+
+    Preferences are not looked at: one that makes no sense is given up like any other. `rules` says which
+    storage the provider's nodes cannot use.
+    """
     expressions = list(_expressions(pod))
     if any(e.key == known.NODEPOOL and e.operator == "DoesNotExist" for e in expressions):
         return NOT_OURS
     errors = [error for e in expressions if (error := _expression_error(e))]
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-    if affinity is not None and affinity.required is not None:
-        terms = affinity.required.node_selector_terms
-        if any(term.match_fields for term in terms):
-            errors.append("node selector term with matchFields is not supported")
-    errors.extend(error for name in _volume_claims(pod) if (error := _volume_error(pod, name, snapshot)))
+    errors.extend(error for e in _fields(pod) if (error := _field_error(e)))
+    errors.extend(error for v in pod.spec.volumes if (error := volume_error(pod, v, snapshot, rules)))
     return "; ".join(errors)
+
+
+def _terms(pod: Pod) -> list[NodeSelectorTerm]:
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    return affinity.required.node_selector_terms if affinity is not None and affinity.required else []
 
 
 def _expressions(pod: Pod) -> Iterator[SelectorRequirement]:
     for key, value in sorted(pod.spec.node_selector.items()):
         yield SelectorRequirement(key=key, operator="In", values=[value])
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-    if affinity is not None and affinity.required is not None:
-        for term in affinity.required.node_selector_terms:
-            yield from term.match_expressions
+    for term in _terms(pod):
+        yield from term.match_expressions
+
+
+def _fields(pod: Pod) -> Iterator[SelectorRequirement]:
+    for term in _terms(pod):
+        yield from term.match_fields
+
+
+def _field_error(field: SelectorRequirement) -> str:
+    """The API server lets nothing else through, but says so of new pods only."""
+    if field.key != known.NODE_NAME_FIELD:
+        return f"matchFields key {field.key} is not supported, only {known.NODE_NAME_FIELD} is"
+    if field.operator not in ("In", "NotIn") or not field.values:
+        return f"matchFields key {field.key} needs operator In or NotIn and a value"
+    return ""
 
 
 def _expression_error(expression: SelectorRequirement) -> str:
@@ -57,44 +75,5 @@ def _expression_error(expression: SelectorRequirement) -> str:
     return ""
 
 
-_SELECTABLE = frozenset({known.INITIALIZED, known.REGISTERED})
-
-
-def _volume_claims(pod: Pod) -> Iterator[str]:
-    for volume in pod.spec.volumes:
-        if volume.persistent_volume_claim is not None:
-            yield volume.persistent_volume_claim.claim_name
-        elif volume.ephemeral is not None:
-            yield f"{pod.name}-{volume.name}"
-
-
-def _volume_error(pod: Pod, name: str, snapshot: Snapshot) -> str:
-    claim = snapshot.volume_claims.get(f"{pod.namespace}/{name}")
-    if claim is None:
-        return f"persistentvolumeclaim {name!r} not found"
-    if claim.deleting:
-        return f"persistentvolumeclaim {name!r} is being deleted"
-    if claim.status.phase == "Lost":
-        return f"persistentvolumeclaim {name!r} has lost its volume"
-    if claim.spec.volume_name:
-        return _bound_error(claim, snapshot)
-    class_name = claim.spec.storage_class_name
-    if not class_name:
-        return f"persistentvolumeclaim {name!r}: unbound pvc must define a storage class"
-    storage_class = snapshot.storage_classes.get(class_name)
-    if storage_class is None:
-        return f"persistentvolumeclaim {name!r}: storageclass {class_name!r} not found"
-    if (storage_class.volume_binding_mode or "Immediate") == "Immediate":
-        return f"persistentvolumeclaim {name!r} is not yet bound (binding mode Immediate)"
-    return ""
-
-
-def _bound_error(claim: PersistentVolumeClaim, snapshot: Snapshot) -> str:
-    volume = snapshot.volumes.get(claim.spec.volume_name)
-    if volume is None:
-        return f"persistentvolume {claim.spec.volume_name!r} not found"
-    if volume.deleting:
-        return f"persistentvolume {volume.name!r} is being deleted"
-    if _BIND_COMPLETED not in claim.metadata.annotations:
-        return f"persistentvolumeclaim {claim.name!r} has not completed binding"
-    return ""
+_SELECTABLE = frozenset({known.INITIALIZED, known.REGISTERED, known.KUBERNETES_HOSTNAME})
+"""Labels in our domain, or of one node only, that existing nodes may be chosen by."""

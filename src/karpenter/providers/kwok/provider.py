@@ -33,6 +33,7 @@ from karpenter.cloudprovider import (
 from karpenter.kube.errors import AlreadyExists, NotFound
 from karpenter.kube.informer import Change
 from karpenter.model.instancetype import InstanceType
+from karpenter.model.volumerules import VolumeRules
 from karpenter.providers.kwok.catalogue import EC2_LABELS, KWOK_LABELS
 from karpenter.providers.kwok.nodeclass import KwokNodeClass
 from karpenter.providers.kwok.offers import Offer, PriceOrder, labels_of
@@ -63,6 +64,7 @@ class KwokProvider:
         self._by_name = {kind.name: kind for kind in types}
         offered = {key for kind in types for offering in kind.offerings for key in offering.requirements}
         self.well_known_labels = KWOK_LABELS | EC2_LABELS | offered
+        self.volume_rules = VolumeRules()
         self._claims = context.cache.informer(NodeClaim)
         self._nodes = context.cache.informer(Node)
         self._classes = context.cache.informer(KwokNodeClass)
