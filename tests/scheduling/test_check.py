@@ -11,7 +11,7 @@ from karpenter.model.problem import Plan, PlannedClaim, Problem
 from karpenter.model.reasons import Refusal, Unschedulable
 from karpenter.model.requirements import Requirement
 from karpenter.scheduling import solve
-from karpenter.scheduling.check import needless_refusals, violations
+from karpenter.scheduling.check import needless_refusals, quick_violations, violations
 from karpenter.testing.builders import a_daemon, a_nodepool, a_pod, a_problem, a_view, some_pods
 
 replace = msgspec.structs.replace
@@ -70,7 +70,7 @@ SPOILERS: dict[str, Callable[[Plan], Plan]] = {
     "cost is": lambda p: replace(p, cost=p.cost + 1),
     "lower bound": lambda p: replace(p, lower_bound=p.cost + 1),
     "its pods": lambda p: first(p, requests={}),
-    "not on offer": lambda p: first(p, pool=a_nodepool("other")),
+    "is not on offer": lambda p: first(p, pool=a_nodepool("other")),
     "left of the limit": lambda p: replace(
         p,
         claims=tuple(
@@ -98,6 +98,7 @@ def test_a_spoilt_plan_is_noticed(message: str) -> None:
     problem, plan = a_case()
     found = violations(problem, SPOILERS[message](plan))
     assert any(message in text for text in found), found
+    assert any(message in text for text in quick_violations(problem, SPOILERS[message](plan)))
 
 
 def test_taints_ports_and_room_of_nodes_are_checked() -> None:
@@ -114,6 +115,16 @@ def test_taints_ports_and_room_of_nodes_are_checked() -> None:
         assert all(any(m in text for text in found) for m in messages), found
 
 
+def test_a_type_that_the_claim_rules_out_is_noticed() -> None:
+    """A claim for arm64 nodes may not list an amd64 type."""
+    problem = a_problem([a_pod()])
+    plan = solve(problem)
+    arm = plan.claims[0].requirements.without(labels.ARCH).add(Requirement.of(labels.ARCH, "In", ["arm64"]))
+    assert any(
+        "is not what the claim requires" in t for t in violations(problem, first(plan, requirements=arm))
+    )
+
+
 def test_a_needless_refusal_is_noticed() -> None:
     """A pod that any node could take must not be refused."""
     problem = a_problem([a_pod()])
@@ -125,4 +136,4 @@ def test_a_needless_refusal_is_noticed() -> None:
         cost=0.0,
     )
     assert violations(problem, plan) == []
-    assert len(needless_refusals(problem, plan)) == 4
+    assert len(needless_refusals(problem, plan)) == 1

@@ -4,47 +4,88 @@ It shares no code with the solver but the model: every constraint is derived aga
 object by object, against every node that a claim could become. Tests run it on every plan.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from karpenter.apis.core import Pod
 from karpenter.model.pods import pod_key
 from karpenter.model.problem import Plan, Problem
 from karpenter.scheduling.check_claims import TOLERANCE, claim_faults
+from karpenter.scheduling.check_likeness import Likeness, claim_shape
 from karpenter.scheduling.check_limits import limits, stock
+from karpenter.scheduling.check_market import Market
 from karpenter.scheduling.check_neighbours import quarrels
 from karpenter.scheduling.check_nodes import node_faults
 from karpenter.scheduling.check_order import unbindable
-from karpenter.scheduling.check_places import places_and_residents
+from karpenter.scheduling.check_places import Place, Resident, places_and_residents
 from karpenter.scheduling.check_refusals import needless_refusals
 
-__all__ = ["needless_refusals", "violations"]
+__all__ = ["needless_refusals", "quick_violations", "violations"]
 
 
 def violations(problem: Problem, plan: Plan) -> list[str]:
-    """Return everything that is wrong with `plan`, one sentence each; empty when it is right."""
+    """Return everything that is wrong with `plan`, one sentence each; empty when it is right.
+
+    Every pod and every claim is looked at by itself.
+    """
     pods = {pod_key(p): p for p in problem.pods}
     wrong = [*_each_pod_once(pods, plan)]
     if wrong:
         return wrong
-    wrong += node_faults(problem, plan, pods)
-    offers = {o.pool.name: o for o in problem.pools}
+    market = Market(problem)
+    views = {n.name: n for n in problem.nodes}
+    for name, keys in plan.placements.items():
+        if name not in views:
+            wrong.append(f"node {name} is not there")
+            continue
+        load = [(pods[key], 1) for key in keys]
+        wrong += [f"node {name}: {text}" for text in node_faults(problem, views[name], load)]
     for number, claim in enumerate(plan.claims):
-        offer = offers.get(claim.pool.name)
-        if offer is None:
-            wrong.append(f"claim {number}: NodePool {claim.pool.name} is not on offer")
-        else:
-            wrong += [f"claim {number}: {text}" for text in claim_faults(problem, offer, claim, pods)]
-    wrong += limits(problem, plan)
-    wrong += stock(problem, plan)
-    places, residents = places_and_residents(problem, plan, pods)
-    wrong += quarrels(problem.snapshot, residents)
-    wrong += unbindable(problem.snapshot, places, residents)
+        load = [(pods[key], 1) for key in claim.pods]
+        wrong += [f"claim {number}: {text}" for text in claim_faults(market, claim, load)]
+    return [*wrong, *_together(market, plan, *places_and_residents(market, plan, pods))]
+
+
+def quick_violations(problem: Problem, plan: Plan) -> list[str]:
+    """Return what `violations` returns, in about a second for 50,000 pods; equal mistakes are named once.
+
+    Pods with equal specs are looked at once, and so are claims of equal shape with equal pods. The operator
+    asks this of every plan that a search has improved.
+    """
+    pods = {pod_key(p): p for p in problem.pods}
+    wrong = [*_each_pod_once(pods, plan)]
+    if wrong:
+        return wrong
+    market, likes = Market(problem), Likeness()
+    views = {n.name: n for n in problem.nodes}
+    for name, keys in plan.placements.items():
+        if name not in views:
+            wrong.append(f"node {name} is not there")
+            continue
+        load = likes.load(pods[key] for key in keys)
+        wrong += [f"node {name}: {text}" for text in node_faults(problem, views[name], load)]
+    seen = set()
+    for number, claim in enumerate(plan.claims):
+        load = likes.load(pods[key] for key in claim.pods)
+        shape = claim_shape(claim, load)
+        if shape not in seen:
+            seen.add(shape)
+            wrong += [f"claim {number}: {text}" for text in claim_faults(market, claim, load)]
+    return [*wrong, *_together(market, plan, *places_and_residents(market, plan, pods, likes.company))]
+
+
+def _together(
+    market: Market, plan: Plan, places: Sequence[Place], residents: Sequence[Resident]
+) -> Iterator[str]:
+    """Yield what no node shows by itself: limits, company, the sum."""
+    yield from limits(market, plan)
+    yield from stock(market, plan)
+    yield from quarrels(market.problem.snapshot, residents)
+    yield from unbindable(market.problem.snapshot, places, residents)
     cost = sum(c.price for c in plan.claims)
     if abs(cost - plan.cost) > TOLERANCE:
-        wrong.append(f"cost is {plan.cost}, the claims cost {cost}")
+        yield f"cost is {plan.cost}, the claims cost {cost}"
     if plan.lower_bound is not None and plan.lower_bound > plan.cost + TOLERANCE:
-        wrong.append(f"lower bound {plan.lower_bound} is above the cost {plan.cost}")
-    return wrong
+        yield f"lower bound {plan.lower_bound} is above the cost {plan.cost}"
 
 
 def _each_pod_once(pods: Mapping[str, Pod], plan: Plan) -> Iterator[str]:

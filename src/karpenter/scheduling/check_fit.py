@@ -6,12 +6,16 @@ from itertools import combinations
 from karpenter.apis import labels as known
 from karpenter.apis.core import Pod, Taint
 from karpenter.apis.meta import SelectorRequirement
-from karpenter.model.pods import has_dra_requirements, host_ports, pod_key, ports_conflict
+from karpenter.base.quantity import Resources
+from karpenter.model.pods import has_dra_requirements, host_ports, pod_key, ports_conflict, requests
 from karpenter.model.requirements import Requirements
 from karpenter.model.snapshot import Snapshot
 from karpenter.model.taints import untolerated
 
 Labels = Mapping[str, str]
+Port = tuple[str, int, str]
+Load = Sequence[tuple[Pod, int]]
+"""Pods of one node: each with the number of those that are like it, itself among them."""
 
 
 def unfit(pod: Pod, here: Labels, node_taints: Sequence[Taint], snapshot: Snapshot) -> Iterator[str]:
@@ -148,12 +152,31 @@ def volumes_reach(pod: Pod, here: Labels, snapshot: Snapshot) -> bool:
     )
 
 
-def port_clashes(everyone: Sequence[Pod], placed: Sequence[Pod]) -> Iterator[str]:
-    """Yield the pairs on one node, one of them of `placed` at least, that want the same host port."""
-    ours = {pod_key(p) for p in placed}
-    with_ports = [(pod_key(p), host_ports(p)) for p in everyone]
-    for (left, left_ports), (right, right_ports) in combinations([x for x in with_ports if x[1]], 2):
-        if (left in ours or right in ours) and any(
-            ports_conflict(a, b) for a in left_ports for b in right_ports
-        ):
+def port_clashes(load: Load, others: Sequence[Pod]) -> Iterator[str]:
+    """Yield the pairs on one node, one of them of `load` at least, that want the same host port."""
+    ours = [(pod_key(p), host_ports(p), count) for p, count in load]
+    ours = [(key, ports, count) for key, ports, count in ours if ports]
+    if not ours:
+        return
+    for (left, left_ports, _), (right, right_ports, _) in combinations(ours, 2):
+        if _same_port(left_ports, right_ports):
             yield f"{left} and {right} want the same host port"
+    for key, ports, count in ours:
+        if count > 1:
+            yield f"{count} pods like {key} want the same host port"
+        for other in others:
+            if pod_key(other) != key and _same_port(ports, host_ports(other)):
+                yield f"{key} and {pod_key(other)} want the same host port"
+
+
+def _same_port(left: frozenset[Port], right: frozenset[Port]) -> bool:
+    return any(ports_conflict(a, b) for a in left for b in right)
+
+
+def total_requests(load: Load) -> Resources:
+    """Return what all pods of `load` ask for."""
+    result: Resources = {}
+    for pod, count in load:
+        for name, amount in requests(pod).items():
+            result[name] = result.get(name, 0) + amount * count
+    return result

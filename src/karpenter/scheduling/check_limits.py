@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from karpenter.model.instancetype import InstanceType, Offering
-from karpenter.model.problem import Plan, PlannedClaim, PoolOffer, Problem
+from karpenter.model.problem import Plan, PlannedClaim
 from karpenter.model.requirements import Requirements
-from karpenter.scheduling.check_claims import offerings_left
+from karpenter.scheduling.check_market import Market
 
 PRICE = "price"
 """The key of `PoolOffer.remaining` that is money: micro-USD per hour."""
@@ -15,15 +15,15 @@ NODES = "nodes"
 _MICRO = 1_000_000
 
 
-def limits(problem: Problem, plan: Plan) -> Iterator[str]:
+def limits(market: Market, plan: Plan) -> Iterator[str]:
     """Yield the limits that are passed if every claim becomes the largest machine it lists."""
-    for offer in problem.pools:
-        claims = [c for c in plan.claims if c.pool.name == offer.pool.name]
-        catalogue = {t.name: t for t in offer.instance_types}
+    for name, offer in market.offers.items():
+        claims = [c for c in plan.claims if c.pool.name == name]
+        catalogue = market.types[name]
         for resource, left in sorted(offer.remaining.items()):
             used = sum(_most(claim, resource, catalogue) for claim in claims)
             if used > max(left, 0):
-                yield f"NodePool {offer.pool.name}: {used} {resource} planned, {left} left of the limit"
+                yield f"NodePool {name}: {used} {resource} planned, {left} left of the limit"
 
 
 def _most(claim: PlannedClaim, resource: str, catalogue: Mapping[str, InstanceType]) -> int:
@@ -42,31 +42,31 @@ _Lot = tuple[str, Requirements]
 """One reservation: instance type and what its offering requires (its id among that)."""
 
 
-def stock(problem: Problem, plan: Plan) -> Iterator[str]:
+def stock(market: Market, plan: Plan) -> Iterator[str]:
     """Yield whether claims that nothing but reservations can serve are more than these hold."""
-    offers = {o.pool.name: o for o in problem.pools}
+    if not market.has_stock:
+        return
     left: dict[_Lot, int] = {}
-    wants: list[tuple[int, list[_Lot]]] = []
+    wants: dict[int, list[_Lot]] = {}
     for number, claim in enumerate(plan.claims):
-        offer = offers.get(claim.pool.name)
-        options = [] if offer is None else list(_options(problem, offer, claim))
+        options = list(_options(market, claim))
         if not options or any(offering.stock is None for _, offering in options):
             continue
         for lot, offering in options:
             left[lot] = min(left.get(lot, offering.stock or 0), offering.stock or 0)
-        wants.append((number, [lot for lot, _ in options]))
+        wants[number] = [lot for lot, _ in options]
     served: dict[_Lot, list[int]] = {lot: [] for lot in left}
-    choices = dict(wants)
-    for number, _ in wants:
-        if not _serve(number, choices, served, left, set()):
+    for number in wants:
+        if not _serve(number, wants, served, left, set()):
             yield f"claim {number}: its reservations are spoken for by other claims"
 
 
-def _options(problem: Problem, offer: PoolOffer, claim: PlannedClaim) -> Iterator[tuple[_Lot, Offering]]:
-    for instance_type in offer.instance_types:
-        if instance_type.name in claim.instance_types:
-            for offering in offerings_left(problem, claim.requirements, instance_type):
-                yield (instance_type.name, offering.requirements), offering
+def _options(market: Market, claim: PlannedClaim) -> Iterator[tuple[_Lot, Offering]]:
+    pool = claim.pool.name
+    for name in claim.instance_types:
+        if name in market.types.get(pool, {}):
+            for offering in market.offerings(pool, claim.requirements, name):
+                yield (name, offering.requirements), offering
 
 
 def _serve(

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from karpenter.apis.core import PodAffinityTerm
 from karpenter.model.snapshot import Snapshot
-from karpenter.scheduling.check_company import company, means, repelled_by
+from karpenter.scheduling.check_company import means, repelled_by
 from karpenter.scheduling.check_places import Resident
 
 
@@ -15,7 +15,7 @@ def quarrels(snapshot: Snapshot, residents: Sequence[Resident]) -> Iterator[str]
     """
     kinds: dict[bytes, list[Resident]] = {}
     for resident in residents:
-        kinds.setdefault(company(resident.pod), []).append(resident)
+        kinds.setdefault(resident.kind, []).append(resident)
     for owners in kinds.values():
         for term in repelled_by(owners[0].pod):
             for others in kinds.values():

@@ -9,7 +9,7 @@ when nobody else can go on, so that they don't crowd a domain before their time.
 from collections.abc import Iterator, Sequence
 
 from karpenter.model.snapshot import Snapshot
-from karpenter.scheduling.check_company import attracted_by, company, counts, means
+from karpenter.scheduling.check_company import attracted_by, counts, means
 from karpenter.scheduling.check_places import Place, Resident
 from karpenter.scheduling.check_tallies import Attraction, Group, Kind, Spread
 
@@ -18,11 +18,10 @@ _Effects = tuple[list[tuple[Spread, str]], list[tuple[Attraction, tuple[str, str
 
 def unbindable(snapshot: Snapshot, places: Sequence[Place], residents: Sequence[Resident]) -> Iterator[str]:
     """Yield the planned pods whose spread or affinity is not met, whatever the order."""
-    marks = [company(resident.pod) for resident in residents]
     kinds: dict[bytes, Kind] = {}
-    for mark, resident in zip(marks, residents, strict=True):
-        if mark not in kinds:
-            kinds[mark] = Kind(snapshot, resident.pod)
+    for resident in residents:
+        if resident.kind not in kinds:
+            kinds[resident.kind] = Kind(snapshot, resident.pod)
     owners = [k for k in kinds.values() if not k.free]
     if not owners:
         return
@@ -31,10 +30,10 @@ def unbindable(snapshot: Snapshot, places: Sequence[Place], residents: Sequence[
             spread.open(places)
     planned: list[tuple[Kind, Resident, _Effects]] = []
     listeners = {mark: _listeners(snapshot, kind, owners) for mark, kind in kinds.items()}
-    for mark, resident in zip(marks, residents, strict=True):
-        effects = _effects(resident.place, *listeners[mark])
+    for resident in residents:
+        effects = _effects(resident.place, *listeners[resident.kind])
         if resident.planned:
-            planned.append((kinds[mark], resident, effects))
+            planned.append((kinds[resident.kind], resident, effects))
         else:
             _count(effects)
     for kind, resident, _ in planned:

@@ -1,15 +1,17 @@
 """Where pods are or will be: existing nodes and planned ones, and the domains these are in."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from karpenter.apis import labels as known
 from karpenter.apis.core import Pod, Taint
 from karpenter.model.pods import is_active, pod_key
-from karpenter.model.problem import Plan, PlannedClaim, PoolOffer, Problem
+from karpenter.model.problem import Plan, PlannedClaim
 from karpenter.model.snapshot import NodeView
-from karpenter.scheduling.check_claims import offerings_left
+from karpenter.scheduling.check_claims import everything_on
+from karpenter.scheduling.check_company import company
 from karpenter.scheduling.check_fit import hard_taints, selected, ways
+from karpenter.scheduling.check_market import Market
 
 
 class Place(Protocol):
@@ -29,12 +31,16 @@ class Place(Protocol):
 class Resident:
     """A pod and where it is or will be."""
 
-    __slots__ = ("key", "place", "planned", "pod")
+    __slots__ = ("kind", "place", "planned", "pod")
 
-    def __init__(self, pod: Pod, place: Place, planned: bool) -> None:
-        """Say that `pod` runs on `place`, or with `planned` that it will."""
-        self.pod, self.place, self.planned = pod, place, planned
-        self.key = pod_key(pod)
+    def __init__(self, pod: Pod, place: Place, kind: bytes, *, planned: bool) -> None:
+        """Say that `pod` runs on `place`, or with `planned` that it will; `kind` is the same for its like."""
+        self.pod, self.place, self.kind, self.planned = pod, place, kind, planned
+
+    @property
+    def key(self) -> str:
+        """The key of the pod."""
+        return pod_key(self.pod)
 
 
 class NodePlace:
@@ -60,14 +66,13 @@ class NodePlace:
 class Machines:
     """What a planned node may turn out to be; equal claims share it."""
 
-    def __init__(self, problem: Problem, offer: PoolOffer, claim: PlannedClaim) -> None:
-        """Collect the types that `claim` lists, as far as they can still be had."""
-        self._problem, self._requirements = problem, claim.requirements
-        self._well_known = problem.options.well_known_labels
-        self._taints: list[Taint] = offer.pool.spec.template.spec.taints
-        self._given = {known.NODEPOOL: offer.pool.name, **claim.requirements.labels(self._well_known)}
-        wanted = set(claim.instance_types)
-        self._types = [t for t in offer.instance_types if t.name in wanted]
+    def __init__(self, market: Market, claim: PlannedClaim) -> None:
+        """Collect the types that `claim` lists."""
+        self._market, self._pool, self._requirements = market, claim.pool.name, claim.requirements
+        self._taints: list[Taint] = market.offers[self._pool].pool.spec.template.spec.taints
+        self._given = {known.NODEPOOL: self._pool, **claim.requirements.labels(market.well_known)}
+        catalogue = market.types[self._pool]
+        self._types = [catalogue[name] for name in claim.instance_types if name in catalogue]
         self._values: dict[str, frozenset[str]] = {}
 
     def values(self, key: str) -> frozenset[str]:
@@ -77,14 +82,11 @@ class Machines:
         return self._values[key]
 
     def _choices(self, key: str) -> frozenset[str]:
-        here = self._requirements.get(key)
         return frozenset(
             value
             for instance_type in self._types
-            for offering in offerings_left(self._problem, self._requirements, instance_type)
-            for value in here.intersection(instance_type.requirements.get(key))
-            .intersection(offering.requirements.get(key))
-            .permitted()
+            for offering in self._market.offerings(self._pool, self._requirements, instance_type.name)
+            for value in everything_on(key, self._requirements, instance_type, offering).permitted()
         )
 
     def takes(self, pod: Pod, *, affinity: bool, taints: bool) -> bool:
@@ -92,7 +94,7 @@ class Machines:
         if taints and hard_taints(self._taints, pod):
             return False
         return not affinity or any(
-            not self._requirements.compatible(way, self._well_known)
+            not self._requirements.compatible(way, self._market.well_known)
             and any(not t.requirements.intersects(way) for t in self._types)
             for way in ways(pod)
         )
@@ -116,33 +118,34 @@ class ClaimPlace:
 
 
 def places_and_residents(
-    problem: Problem, plan: Plan, pods: Mapping[str, Pod]
+    market: Market, plan: Plan, pods: Mapping[str, Pod], kind_of: Callable[[Pod], bytes] = company
 ) -> tuple[list[Place], list[Resident]]:
     """Return the nodes there will be, and all pods with a place: running ones that stay, then planned ones.
 
-    Nodes that are not to be used (they go away) are no places, but what runs there still counts.
+    Nodes that are not to be used (they go away) are no places, but what runs there still counts. `kind_of`
+    tells apart pods that differ to their company.
     """
+    problem = market.problem
     nodes = {n.name: NodePlace(n) for n in problem.snapshot.nodes}
     nodes |= {n.name: NodePlace(n) for n in problem.nodes}
     usable: list[Place] = [nodes[n.name] for n in problem.nodes]
     residents = [
-        Resident(pod, nodes[node.name], planned=False)
+        Resident(pod, nodes[node.name], kind_of(pod), planned=False)
         for node in problem.snapshot.nodes
         for pod in node.pods
         if is_active(pod) and pod_key(pod) not in pods
     ]
     for name, keys in plan.placements.items():
         if name in nodes:
-            residents += [Resident(pods[key], nodes[name], planned=True) for key in keys]
-    offers = {o.pool.name: o for o in problem.pools}
+            residents += [Resident(pods[key], nodes[name], kind_of(pods[key]), planned=True) for key in keys]
     shapes: dict[tuple[object, ...], Machines] = {}
     for number, claim in enumerate(plan.claims):
-        if claim.pool.name not in offers:
+        if claim.pool.name not in market.offers:
             continue
         shape = (claim.pool.name, claim.requirements, claim.instance_types)
         if shape not in shapes:
-            shapes[shape] = Machines(problem, offers[claim.pool.name], claim)
+            shapes[shape] = Machines(market, claim)
         place = ClaimPlace(f"claim {number}", shapes[shape])
         usable.append(place)
-        residents += [Resident(pods[key], place, planned=True) for key in claim.pods]
+        residents += [Resident(pods[key], place, kind_of(pods[key]), planned=True) for key in claim.pods]
     return usable, residents

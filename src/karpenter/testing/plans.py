@@ -1,14 +1,14 @@
 """Plans written by hand: what a test says shall go where, with everything else filled in rightly."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from karpenter.apis import labels as known
 from karpenter.base.quantity import fits, total
 from karpenter.model.pods import pod_key, requests
-from karpenter.model.problem import Plan, PlannedClaim, PoolOffer, Problem
+from karpenter.model.problem import Plan, PlannedClaim, Problem
 from karpenter.model.reasons import Refusal, Unschedulable
 from karpenter.model.requirements import Requirement, Requirements
-from karpenter.scheduling.check_claims import cheapest, daemons_on
+from karpenter.scheduling.check_market import Market, pool_requirements
 
 _REFUSAL = Refusal(place="", constraint="resources", message="left out by hand")
 
@@ -17,7 +17,7 @@ def a_claim(
     problem: Problem,
     *names: str,
     pool: str = "",
-    types: Iterable[str] = (),
+    types: Collection[str] = (),
     requirements: Requirements | None = None,
     **labels: str,
 ) -> PlannedClaim | None:
@@ -26,28 +26,27 @@ def a_claim(
     `zone`, `capacity_type` and the other words of `KEYS` narrow a label to one value, `requirements` whatever
     they name. The first pool is meant unless `pool` names another. None when no type will do.
     """
-    offer = next(o for o in problem.pools if not pool or o.pool.name == pool)
-    narrowed = pool_requirements(offer).merge(requirements or Requirements())
+    market = Market(problem)
+    pool = pool or problem.pools[0].pool.name
+    narrowed = pool_requirements(market.offers[pool]).merge(requirements or Requirements())
     narrowed = narrowed.add(*(Requirement.of(KEYS[k], "In", [v]) for k, v in sorted(labels.items())))
     keys = tuple(sorted(key_of(name) for name in names))
     asked = total(requests(p) for p in problem.pods if pod_key(p) in keys)
     listed = []
     needs = []
-    for instance_type in offer.instance_types:
-        if types and instance_type.name not in types:
-            continue
-        daemons = total(requests(d) for d in daemons_on(problem, offer, instance_type))
-        price = cheapest(problem, narrowed, instance_type)
-        compatible = not narrowed.intersects(instance_type.requirements)
-        if compatible and price < float("inf") and fits(total([asked, daemons]), instance_type.allocatable):
-            listed.append((price, instance_type.name))
+    for name, instance_type in market.types[pool].items():
+        _, daemons = market.daemons(pool, name)
+        price = market.cheapest(pool, narrowed, name)
+        fitting = fits(total([asked, daemons]), instance_type.allocatable) and (not types or name in types)
+        if fitting and price < float("inf") and not narrowed.intersects(instance_type.requirements):
+            listed.append((price, name))
             needs.append(daemons)
     if not listed:
         return None
     listed.sort()
     least = {resource: min(d.get(resource, 0) for d in needs) for d in needs for resource in d}
     return PlannedClaim(
-        pool=offer.pool,
+        pool=market.offers[pool].pool,
         requirements=narrowed.add(Requirement.of(known.INSTANCE_TYPE, "In", [name for _, name in listed])),
         instance_types=tuple(name for _, name in listed),
         requests=total([asked, least]),
@@ -68,14 +67,6 @@ KEYS = {
 def key_of(name: str) -> str:
     """Return the key of a pod named in a test: of the default namespace unless it says another."""
     return name if "/" in name else f"default/{name}"
-
-
-def pool_requirements(offer: PoolOffer) -> Requirements:
-    """Return what every node of the pool is."""
-    template = offer.pool.spec.template
-    return Requirements.from_specs(template.spec.requirements).merge(
-        Requirements.from_labels({**template.metadata.labels, known.NODEPOOL: offer.pool.name})
-    )
 
 
 def a_plan(
