@@ -231,8 +231,9 @@ def test_consolidation_looks_again_when_prices_change() -> None:
             await env.create(a_nodepool())
             await env.wait(10)
             before, began = env.cluster.unconsolidated_at, env.clock.now()
-            await env.client.patch(NodePool, "default", merge({"metadata": {"labels": {"any": "thing"}}}))
+            await env.create(an_overlay("bad", SMALL, capacity={"example.com/gpu": "-1"}))
             await env.wait(5)
+            assert (await verdict(env, "bad")).status == "False"
             assert env.cluster.unconsolidated_at == before < began
             await env.create(an_overlay("cheap", SMALL, price="0.001"))
             await env.wait(5)
@@ -242,7 +243,7 @@ def test_consolidation_looks_again_when_prices_change() -> None:
 
 
 def test_types_that_come_later_are_judged_too() -> None:
-    """A new catalogue is overlaid at once, and conflicts in it are found without anybody touching anything."""
+    """A new catalogue is overlaid at once, and conflicts in it are found soon, though no object changed."""
 
     async def scenario() -> None:
         async with operator() as env:
@@ -280,7 +281,7 @@ def test_everything_is_judged_again_now_and_then() -> None:
 
 
 def test_claims_tell_of_the_overlays_behind_them() -> None:
-    """Annotations say whether price or capacity of a listed type is overlaid; the machine has the resource."""
+    """Annotations say whether price or capacity of a listed type is overlaid; its node has the resource."""
 
     async def scenario() -> None:
         async with operator() as env:
