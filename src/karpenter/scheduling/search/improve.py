@@ -24,9 +24,7 @@ def improve(
     """
     checked(problem)
     steps = 0
-    patterns = []
-    for pattern in start:
-        patterns.append(_right_sized(problem, pattern))
+    patterns = [_right_sized(problem, pattern) for pattern in start]
     if (_taken(problem, patterns) > problem.remaining).any():
         patterns = list(start)
     more()
