@@ -7,6 +7,7 @@ from karpenter.apis import labels
 from karpenter.apis.core import (
     Affinity,
     Container,
+    ContainerPort,
     ContainerStatus,
     NodeSelectorTerm,
     Pod,
@@ -113,6 +114,78 @@ def test_limits_stand_in_for_missing_requests() -> None:
     expected: Resources = {"cpu": 3000, "memory": 2**30, "pods": 1}
     assert pods.requests(pods.with_default_requests(limited)) == expected
     assert pods.limits(limited) == {"cpu": 6000, "memory": 2**30}
+
+
+@pytest.mark.parametrize(
+    ("containers", "pod_level", "expected"),
+    [
+        ([a_container("")], ResourceRequirements(limits={"cpu": "3"}), 3000),
+        ([a_container("1")], ResourceRequirements(limits={"cpu": "3"}), 1000),
+        ([a_container("", limits={"cpu": "2"})], ResourceRequirements(limits={"cpu": "3"}), 2000),
+        ([a_container("1")], ResourceRequirements(requests={"cpu": "2"}, limits={"cpu": "3"}), 2000),
+        ([a_container("")], ResourceRequirements(limits={"example.com/gpu": "3"}), 0),
+    ],
+)
+def test_a_pod_level_limit_stands_in_where_no_container_asks(
+    containers: list[Container], pod_level: ResourceRequirements, expected: int
+) -> None:
+    """Containers' requests, defaulted from their own limits, go before the pod's limit."""
+    pod = pods.with_default_requests(sized(containers, resources=pod_level))
+    amounts = pods.requests(pod)
+    assert amounts.get("cpu", 0) == expected
+    assert "example.com/gpu" not in amounts
+
+
+def a_status(name: str, cpu: str) -> ContainerStatus:
+    """Return the status of a container that was granted `cpu`."""
+    return ContainerStatus(name=name, resources=ResourceRequirements(requests={"cpu": cpu}))
+
+
+@pytest.mark.parametrize(
+    ("pod", "status", "cpu"),
+    [
+        (
+            sized([a_container("1")], [a_container("1", restart=SIDECAR, name="side")]),
+            PodStatus(init_container_statuses=[a_status("side", "3")]),
+            4000,
+        ),
+        (
+            sized([a_container("1")], [a_container("1", name="init")]),
+            PodStatus(init_container_statuses=[a_status("init", "3")]),
+            1000,
+        ),
+        (
+            sized([a_container("1")], resources=ResourceRequirements(requests={"cpu": "2"})),
+            PodStatus(resources=ResourceRequirements(requests={"cpu": "3"})),
+            3000,
+        ),
+        (
+            sized([a_container("1")], resources=ResourceRequirements(requests={"cpu": "2"})),
+            PodStatus(
+                resources=ResourceRequirements(requests={"cpu": "1"}), allocated_resources={"cpu": "4"}
+            ),
+            4000,
+        ),
+        (
+            sized([a_container("9")]),
+            PodStatus(
+                container_statuses=[a_status("c", "2")],
+                conditions=[Condition(type="PodResizePending", status="True", reason="Deferred")],
+            ),
+            9000,
+        ),
+    ],
+)
+def test_what_was_granted_counts(pod: Pod, status: PodStatus, cpu: int) -> None:
+    """Of sidecars and whole pods too, not of init containers that have run; a deferred resize counts."""
+    assert pods.requests(msgspec.structs.replace(pod, status=status))["cpu"] == cpu
+
+
+def test_overhead_adds_to_the_limits_there_are() -> None:
+    """A pod without a memory limit has none because of its runtime's overhead."""
+    pod = sized([a_container("1", limits={"cpu": "2"})], overhead={"cpu": "250m", "memory": "100Mi"})
+    assert pods.limits(pod) == {"cpu": 2250}
+    assert pods.requests(pod) == {"cpu": 1250, "memory": 100 * 2**20, "pods": 1}
 
 
 def with_(pod: Pod, **status: object) -> Pod:
@@ -231,6 +304,37 @@ def test_host_ports(left: tuple[str, int, str], right: tuple[str, int, str], con
     """Same protocol and port clash where the addresses overlap."""
     assert pods.ports_conflict(left, right) == conflict
     assert pods.ports_conflict(right, left) == conflict
+
+
+HTTP = ContainerPort(container_port=8080, host_port=80)
+DNS = ContainerPort(host_port=53, protocol="UDP", host_ip="10.0.0.1")
+INNER = ContainerPort(container_port=8080)
+
+
+@pytest.mark.parametrize(
+    ("spec", "taken"),
+    [
+        ({"containers": [Container(ports=[HTTP, INNER])]}, {("TCP", 80, "0.0.0.0")}),
+        (
+            {
+                "containers": [
+                    Container(ports=[ContainerPort(host_port=53, protocol="UDP", host_ip="10.0.0.1")])
+                ]
+            },
+            {("UDP", 53, "10.0.0.1")},
+        ),
+        ({"init_containers": [Container(ports=[HTTP])]}, {("TCP", 80, "0.0.0.0")}),
+        ({"init_containers": [Container(ports=[HTTP], restart_policy=SIDECAR)]}, {("TCP", 80, "0.0.0.0")}),
+        (
+            {"containers": [Container(ports=[HTTP, INNER])], "host_network": True},
+            {("TCP", 80, "0.0.0.0"), ("TCP", 8080, "0.0.0.0")},
+        ),
+        ({"containers": [Container(ports=[ContainerPort(name="none")])], "host_network": True}, set()),
+    ],
+)
+def test_the_ports_a_pod_takes(spec: dict[str, object], taken: set[tuple[str, int, str]]) -> None:
+    """Of containers, init containers and sidecars; on the host's network all their ports."""
+    assert pods.host_ports(a_pod(spec={"containers": [], **spec})) == taken
 
 
 def by_name(operator: str, *names: str) -> NodeSelectorTerm:

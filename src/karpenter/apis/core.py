@@ -253,6 +253,9 @@ class PodStatus(Object, frozen=True):
     start_time: str | None = None
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
+    resources: ResourceRequirements | None = None
+    """What the kubelet has granted to the pod as a whole (pod-level resources, resized in place)."""
+    allocated_resources: dict[str, IntOrString] = {}
 
 
 class Pod(KubeObject, frozen=True):

@@ -1,8 +1,9 @@
 """What a pod needs, what it is, and what may be done to it: predicates by Karpenter's definitions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
+from typing import Protocol
 
 import msgspec
 
@@ -18,7 +19,7 @@ from karpenter.apis.core import (
 )
 from karpenter.apis.meta import SelectorRequirement
 from karpenter.base.duration import parse_duration
-from karpenter.base.quantity import Resources, add, maximum, resources_of
+from karpenter.base.quantity import Resources, add, maximum, resources_of, total
 from karpenter.base.timestamps import parse_time
 from karpenter.model import taints
 
@@ -88,76 +89,123 @@ def requests(pod: Pod) -> Resources:
     """Return what `pod` takes of a node: its effective requests, and `pods: 1`.
 
     Sidecars add up with the containers; ordinary init containers count by their maximum; pod-level requests
-    replace the sum; overhead comes on top. While a resize in place is under way the larger amount counts.
+    replace the sum; overhead comes on top. While a resize in place is under way the larger amount counts;
+    one that the node can never grant does not count.
     """
     infeasible = any(
         c.type == "PodResizePending" and c.status == "True" and c.reason == "Infeasible"
         for c in pod.status.conditions
     )
     statuses = {s.name: s for s in (*pod.status.container_statuses, *pod.status.init_container_statuses)}
+
+    def counted(container: Container) -> Resources:
+        status = statuses.get(container.name)
+        return _while_resized(container.resources, status or _NO_STATUS, infeasible)
+
     amounts = _aggregate(
         pod,
-        [_container_requests(c, statuses.get(c.name), infeasible) for c in pod.spec.containers],
-        [_container_requests(c, statuses.get(c.name), infeasible) for c in pod.spec.init_containers],
-        pod.spec.resources.requests if pod.spec.resources else None,
+        [counted(c) for c in pod.spec.containers],
+        # An ordinary init container has run by the time of a resize: its status says nothing about the pod.
+        [
+            counted(c) if _is_sidecar(c) else resources_of(c.resources.requests)
+            for c in pod.spec.init_containers
+        ],
     )
+    if pod.spec.resources is not None:
+        amounts.update(_pod_level(_while_resized(pod.spec.resources, pod.status, infeasible)))
+    amounts = add(amounts, resources_of(pod.spec.overhead))
     amounts["pods"] = 1
     return amounts
 
 
 def limits(pod: Pod) -> Resources:
-    """Return the effective limits of `pod`, aggregated as its requests are."""
-    return _aggregate(
+    """Return the effective limits of `pod`, aggregated as its requests are.
+
+    Overhead adds to the limits there are; it makes none.
+    """
+    amounts = _aggregate(
         pod,
         [resources_of(c.resources.limits) for c in pod.spec.containers],
         [resources_of(c.resources.limits) for c in pod.spec.init_containers],
-        pod.spec.resources.limits if pod.spec.resources else None,
     )
+    if pod.spec.resources is not None:
+        amounts.update(_pod_level(resources_of(pod.spec.resources.limits)))
+    overhead = resources_of(pod.spec.overhead)
+    return {name: amount + overhead.get(name, 0) for name, amount in amounts.items()}
 
 
-def _container_requests(container: Container, status: ContainerStatus | None, infeasible: bool) -> Resources:
-    wanted = resources_of(container.resources.requests)
-    if status is None or status.resources is None:
-        return wanted
+class _Granted(Protocol):
+    """What a status says about a resize in place, of a container or of a pod."""
+
+    @property
+    def resources(self) -> ResourceRequirements | None: ...
+    @property
+    def allocated_resources(self) -> dict[str, IntOrString]: ...
+
+
+_NO_STATUS = ContainerStatus()
+
+
+def _while_resized(wanted: ResourceRequirements, status: _Granted, infeasible: bool) -> Resources:
+    """Return the requests that count while a resize may be under way: the larger of old and new."""
+    asked = resources_of(wanted.requests)
+    if status.resources is None:
+        return asked
     granted = maximum(resources_of(status.resources.requests), resources_of(status.allocated_resources))
-    return granted if infeasible else maximum(wanted, granted)
+    return granted if infeasible else maximum(asked, granted)
 
 
-def _aggregate(
-    pod: Pod,
-    containers: Sequence[Resources],
-    init_containers: Sequence[Resources],
-    pod_level: Mapping[str, IntOrString] | None,
-) -> Resources:
-    amounts: Resources = {}
-    for one in containers:
-        amounts = add(amounts, one)
+def _is_sidecar(container: Container) -> bool:
+    """Tell whether an init container goes on running beside the others."""
+    return container.restart_policy == "Always"
+
+
+def _pod_level(amounts: Resources) -> Resources:
+    """Return those of `amounts` that can be set for a whole pod."""
+    return {
+        name: amount
+        for name, amount in amounts.items()
+        if name in ("cpu", "memory") or name.startswith("hugepages-")
+    }
+
+
+def _aggregate(pod: Pod, containers: Sequence[Resources], init_containers: Sequence[Resources]) -> Resources:
+    """Return what the containers take together: their sum with all sidecars, or more while the pod starts."""
+    amounts = total(containers)
     sidecars: Resources = {}
     peak: Resources = {}
     for container, one in zip(pod.spec.init_containers, init_containers, strict=True):
-        if container.restart_policy == "Always":
+        if _is_sidecar(container):
             amounts = add(amounts, one)
             sidecars = add(sidecars, one)
             peak = maximum(peak, sidecars)
         else:
             peak = maximum(peak, add(one, sidecars))
-    amounts = maximum(amounts, peak)
-    for name, amount in resources_of(pod_level).items():
-        if name in ("cpu", "memory") or name.startswith("hugepages-"):
-            amounts[name] = amount
-    return add(amounts, resources_of(pod.spec.overhead)) if pod.spec.overhead else amounts
+    return maximum(amounts, peak)
 
 
 def with_default_requests(pod: Pod) -> Pod:
-    """Return `pod` with limits standing in for missing requests, as the API server would default them."""
-    return msgspec.structs.replace(
-        pod,
-        spec=msgspec.structs.replace(
-            pod.spec,
-            containers=[_defaulted(c) for c in pod.spec.containers],
-            init_containers=[_defaulted(c) for c in pod.spec.init_containers],
-        ),
+    """Return `pod` with limits standing in for missing requests, as the API server would default them.
+
+    A pod-level limit stands in for the pod-level request only where no container asks for that resource.
+    """
+    spec = msgspec.structs.replace(
+        pod.spec,
+        containers=[_defaulted(c) for c in pod.spec.containers],
+        init_containers=[_defaulted(c) for c in pod.spec.init_containers],
     )
+    level = spec.resources
+    if level is not None and level.limits:
+        asked = _aggregate(
+            pod,
+            [resources_of(c.resources.requests) for c in spec.containers],
+            [resources_of(c.resources.requests) for c in spec.init_containers],
+        )
+        missing = {name: q for name, q in level.limits.items() if name not in asked}
+        spec = msgspec.structs.replace(
+            spec, resources=msgspec.structs.replace(level, requests={**missing, **level.requests})
+        )
+    return msgspec.structs.replace(pod, spec=spec)
 
 
 def _defaulted(container: Container) -> Container:
@@ -171,12 +219,15 @@ def _defaulted(container: Container) -> Container:
 
 
 def host_ports(pod: Pod) -> frozenset[tuple[str, int, str]]:
-    """Return the (protocol, port, address) that `pod` takes on its node, by any container."""
+    """Return the (protocol, port, address) that `pod` takes on its node, by any container.
+
+    On the host's network every container port is one of the host.
+    """
     return frozenset(
-        (port.protocol or "TCP", port.host_port, port.host_ip or "0.0.0.0")
+        (port.protocol or "TCP", number, port.host_ip or "0.0.0.0")
         for container in _containers(pod)
         for port in container.ports
-        if port.host_port
+        if (number := port.host_port or (port.container_port if pod.spec.host_network else 0))
     )
 
 

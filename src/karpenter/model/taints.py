@@ -9,6 +9,8 @@ DISRUPTED = Taint(key=labels.DISRUPTED_TAINT, effect="NoSchedule")
 """On nodes that are about to go away."""
 UNREGISTERED = Taint(key=labels.UNREGISTERED_TAINT, effect="NoExecute")
 """On nodes that have not been claimed yet; removed at registration."""
+UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+"""On cordoned nodes; `spec.unschedulable` means the same before the taint is there."""
 
 EPHEMERAL_TAINTS: tuple[Taint, ...] = (
     Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule"),

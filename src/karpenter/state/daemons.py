@@ -8,6 +8,7 @@ from karpenter.apis.core import Affinity, Pod, PodStatus
 from karpenter.apis.meta import ObjectMeta, OwnerReference
 from karpenter.apis.workloads import DaemonSet
 from karpenter.kube.informer import Informer
+from karpenter.model.pods import with_default_requests
 
 
 def daemon_pods(daemon_sets: Sequence[DaemonSet], pods: Informer[Pod]) -> tuple[Pod, ...]:
@@ -32,7 +33,7 @@ def _daemon_pod(daemon_set: DaemonSet, running: Sequence[Pod]) -> Pod:
     spec = msgspec.structs.replace(
         spec, node_name="", affinity=_affinity(spec.affinity, template.spec.affinity)
     )
-    return Pod(
+    pod = Pod(
         metadata=ObjectMeta(
             name=meta.name,
             namespace=meta.namespace,
@@ -43,6 +44,8 @@ def _daemon_pod(daemon_set: DaemonSet, running: Sequence[Pod]) -> Pod:
         spec=spec,
         status=PodStatus(phase="Pending"),
     )
+    # The API server defaults the requests of pods, not those of templates.
+    return pod if newest is not None else with_default_requests(pod)
 
 
 def _affinity(present: Affinity | None, template: Affinity | None) -> Affinity | None:

@@ -34,8 +34,9 @@ def view_of(
 
     Until the Node is registered the claim's labels, annotations and taints count; until it is initialized
     the claim fills in resources that the Node lacks, and startup and ephemeral taints are left out, since
-    they will go. `planned` is what is known of a claim that is not launched. `requests` gives what each of
-    `pods` takes, by pod key; `volume_limits` how many volumes each CSI driver attaches.
+    they will go. A cordoned node has the taint of one at once. `planned` is what is known of a claim that
+    is not launched. `requests` gives what each of `pods` takes, by pod key; `volume_limits` how many
+    volumes each CSI driver attaches.
     """
     if node is None and claim is None:
         raise ValueError("a row needs a Node or a NodeClaim")
@@ -152,6 +153,8 @@ def _taints(
         present: Sequence[Taint] = claim.spec.taints
     else:
         present = node.spec.taints if node is not None else ()
+    if node is not None and node.spec.unschedulable:
+        present = taints.merge(present, [taints.UNSCHEDULABLE])
     if settled:
         return tuple(present)
     startup = claim.spec.startup_taints if claim is not None else []
