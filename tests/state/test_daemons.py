@@ -50,14 +50,12 @@ def a_running_pod(name: str, cpu: str, created: str, affinity: Affinity | None =
 @pytest.mark.parametrize(
     ("resources", "cpu"),
     [
-        ({"requests": {"cpu": "1"}}, 1000),
-        ({"limits": {"cpu": "2"}}, 2000),
-        ({"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}, 1000),
+        (ResourceRequirements(requests={"cpu": "1"}), 1000),
+        (ResourceRequirements(limits={"cpu": "2"}), 2000),
+        (ResourceRequirements(requests={"cpu": "1"}, limits={"cpu": "2"}), 1000),
     ],
 )
-def test_the_template_stands_for_a_set_without_pods(
-    resources: dict[str, dict[str, int | str]], cpu: int
-) -> None:
+def test_the_template_stands_for_a_set_without_pods(resources: ResourceRequirements, cpu: int) -> None:
     """Limits count as requests where it has none, as in the pods made from it."""
     pod = pods_of(a_daemon_set(resources))
     assert requests(pod)["cpu"] == cpu
@@ -76,10 +74,8 @@ def test_the_newest_pod_stands_for_its_set() -> None:
 @pytest.mark.parametrize("affinity", [None, node_affinity([LINUX])])
 def test_a_daemon_is_not_tied_to_the_node_its_pod_runs_on(affinity: Affinity | None) -> None:
     """The template's node affinity counts, not what its controller wrote into the pod."""
-    pod = pods_of(
-        a_daemon_set(affinity=affinity),
-        [a_running_pod("p", "1", "2026-01-01T00:00:00Z", node_affinity([PINNED]))],
-    )
+    running = a_running_pod("p", "1", "2026-01-01T00:00:00Z", node_affinity([PINNED]))
+    pod = pods_of(a_daemon_set(affinity=affinity), [running])
     wanted = affinity.node_affinity if affinity is not None else None
     assert pod.spec.affinity is not None
     assert pod.spec.affinity.node_affinity == wanted
