@@ -16,6 +16,7 @@ from karpenter.cloudprovider.overlays import (
     overlaid,
     overlay_of,
     pool_labels,
+    scoped,
 )
 from karpenter.model.instancetype import InstanceType, Offering
 from karpenter.testing.builders import a_nodepool, an_instance_type, an_offering
@@ -24,7 +25,14 @@ from karpenter.testing.overlays import Raw, an_overlay, requirement
 
 def under(kind: InstanceType, *overlays: NodeOverlay, pool: PoolLabels | None = None) -> InstanceType:
     """Return `kind` as `overlays` make it, in their order of precedence."""
-    return overlaid(kind, pool or POOL, [overlay_of(o) for o in by_precedence(overlays)])
+    scopes = [scoped(overlay_of(o), pool or POOL) for o in by_precedence(overlays)]
+    return overlaid(kind, [scope for scope in scopes if scope is not None])
+
+
+def matching(overlay: NodeOverlay, pool: PoolLabels, kind: InstanceType) -> tuple[int, ...]:
+    """Return which offerings of `kind` an overlay is for in `pool`."""
+    scope = scoped(overlay_of(overlay), pool)
+    return matching_offerings(scope, kind) if scope is not None else ()
 
 
 POOL = pool_labels(a_nodepool("default", labels={"team": "blue"}))
@@ -115,15 +123,15 @@ def test_precedence() -> None:
 )
 def test_matching(requirements: Sequence[Raw], offerings: tuple[int, ...]) -> None:
     """Types, pools and offerings must have the labels; a label nobody defines matches only its absence."""
-    assert matching_offerings(overlay_of(an_overlay("o", *requirements)), POOL, KIND) == offerings
+    assert matching(an_overlay("o", *requirements), POOL, KIND) == offerings
 
 
 def test_a_pools_requirement_that_leaves_no_choice_is_a_label() -> None:
     """A pool that requires `tier In [gold]` has nodes of that label; of two values it may be either."""
-    wanted = overlay_of(an_overlay("o", requirement("tier", "In", "gold")))
+    wanted = an_overlay("o", requirement("tier", "In", "gold"))
     for values, matches in ((["gold"], True), (["gold", "iron"], False), (["iron"], False)):
         pool = pool_labels(a_nodepool(requirements=[("tier", "In", values)]))
-        assert bool(matching_offerings(wanted, pool, KIND)) is matches
+        assert bool(matching(wanted, pool, KIND)) is matches
 
 
 def test_a_price_for_some_offerings() -> None:
@@ -227,9 +235,10 @@ def test_prices_follow_the_first_match(
         for i, (rule, change, weight) in enumerate(drawn)
     ]
     seen = under(kind, *overlays)
-    ordered = [overlay_of(o) for o in by_precedence(overlays)]
+    ordered = by_precedence(overlays)
     for number, offering in enumerate(offerings):
-        matching = [o for o in ordered if o.price and number in matching_offerings(o, POOL, kind)]
-        price = adjusted_price(offering.price, matching[0].price) if matching else offering.price
+        changes = [o.spec.price_adjustment for o in ordered if number in matching(o, POOL, kind)]
+        change = next(filter(None, changes), "")
+        price = adjusted_price(offering.price, change)
         assert seen.offerings[number] == msgspec.structs.replace(offering, price=price)
     assert (seen is kind) == (not seen.price_overlaid)

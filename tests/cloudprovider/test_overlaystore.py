@@ -71,12 +71,26 @@ def test_a_new_catalogue_is_overlaid_at_once() -> None:
     store.on_unjudged_types(lambda: told.append(True))
     put(store, [CHEAP])
     before = store.apply("default", TYPES)
-    newer = (replace(TYPES[0], overhead={"cpu": 100}), *TYPES[1:])
+    newer = (replace(TYPES[0], name="general-1"), *TYPES[1:])
     after = store.apply("default", newer)
     assert after[0] is newer[0]
     assert all(new is old for new, old in zip(after[1:], before[1:], strict=True))
     store.apply("default", newer)
     assert told == [True]
+    store.apply("default", newer[1:])
+    assert told == [True, True]
+
+
+def test_prices_and_stock_do_not_call_for_another_judgement() -> None:
+    """Only what overlays choose by does; the price of the moment is adjusted all the same."""
+    store, told = OverlayStore(), list[bool]()
+    store.on_unjudged_types(lambda: told.append(True))
+    put(store, [an_overlay("dearer", priceAdjustment="+1")])
+    offerings = tuple(replace(o, price=5.0, available=False, stock=1) for o in TYPES[0].offerings)
+    seen = store.apply("default", (replace(TYPES[0], offerings=offerings), *TYPES[1:]))
+    assert {o.price for o in seen[0].offerings} == {6.0}
+    assert {(o.available, o.stock) for o in seen[0].offerings} == {(False, 1)}
+    assert told == []
 
 
 def test_a_cloud_seen_through_overlays() -> None:

@@ -17,9 +17,11 @@ from karpenter.apis.nodepool_validation import validate_overlay
 from karpenter.cloudprovider.overlays import (
     Overlay,
     PoolLabels,
+    Scoped,
     by_precedence,
     matching_offerings,
     overlay_of,
+    scoped,
 )
 from karpenter.model.instancetype import InstanceType, Offering
 from karpenter.model.requirements import Requirements
@@ -129,36 +131,46 @@ def _message(overlay: Overlay, taken: list[_Field], owners: Mapping[_Field, str]
 
 
 class _Offers:
-    """What each pool can buy, worked out when first asked for."""
+    """What each pool can buy, and which of it each overlay is for; worked out when first asked for."""
 
     def __init__(self, pools: Sequence[PoolTypes]) -> None:
         self._pools = sorted(pools, key=lambda each: each.pool.name)
-        self._buyable: dict[str, list[tuple[InstanceType, frozenset[int]]]] = {}
+        self._buyable: dict[str, dict[str, frozenset[int]]] = {}
+        self._matching: dict[tuple[str, frozenset[str], int], list[tuple[InstanceType, tuple[int, ...]]]] = {}
 
     def fields(self, overlay: Overlay) -> Iterator[_Field]:
         """Return everything that `overlay` sets where it can matter, by pool and type."""
-        if not overlay.price and not overlay.capacity:
-            return
-        for each in self._pools:
-            for kind, buyable in self._of(each):
-                matching = [i for i in matching_offerings(overlay, each.pool, kind) if i in buyable]
-                if not matching:
-                    continue
+        for each in self._pools if overlay.price or overlay.capacity else ():
+            scope = scoped(overlay, each.pool)
+            for kind, positions in self._matches(scope, each.types) if scope is not None else ():
+                buyable = self._of(each).get(kind.name, frozenset())
+                matching = [i for i in positions if i in buyable]
                 if overlay.price:
                     for i in matching:
                         yield _Field(each.pool.name, kind.name, kind.offerings[i].requirements)
-                for resource in sorted(overlay.capacity):
+                for resource in sorted(overlay.capacity) if matching else ():
                     yield _Field(each.pool.name, kind.name, None, resource)
 
-    def _of(self, each: PoolTypes) -> list[tuple[InstanceType, frozenset[int]]]:
+    def _matches(
+        self, scope: Scoped, types: tuple[InstanceType, ...]
+    ) -> list[tuple[InstanceType, tuple[int, ...]]]:
+        """Return what an overlay is for; pools that see it the same way share the answer."""
+        key = (scope.overlay.name, scope.settled, id(types))
+        if key not in self._matching:
+            found = [(kind, matching_offerings(scope, kind)) for kind in types]
+            self._matching[key] = [(kind, positions) for kind, positions in found if positions]
+        return self._matching[key]
+
+    def _of(self, each: PoolTypes) -> dict[str, frozenset[int]]:
+        """Return the offerings, by position, that a pool's requirements allow, by type."""
         found = self._buyable.get(each.pool.name)
         if found is None:
             wanted = each.pool.requirements
-            found = [
-                (kind, frozenset(i for i, o in enumerate(kind.offerings) if _allows(wanted, o)))
+            found = {
+                kind.name: frozenset(i for i, o in enumerate(kind.offerings) if _allows(wanted, o))
                 for kind in each.types
                 if not wanted.intersects(kind.requirements)
-            ]
+            }
             self._buyable[each.pool.name] = found
         return found
 

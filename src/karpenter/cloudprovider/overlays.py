@@ -16,7 +16,7 @@ from karpenter.apis import labels as known
 from karpenter.apis.karpenter import NodeOverlay, NodePool
 from karpenter.base.quantity import Resources, resources_of
 from karpenter.model.instancetype import InstanceType, Offering
-from karpenter.model.requirements import Requirement, Requirements
+from karpenter.model.requirements import Requirements
 
 _PRICE = re.compile(r"(?P<sign>[+-]?)(?P<amount>\d*\.?\d+)(?P<percent>%?)")
 
@@ -106,35 +106,46 @@ def _parsed(change: str) -> tuple[float, bool, bool]:
     return float(match["sign"] + match["amount"]), bool(match["sign"]), bool(match["percent"])
 
 
-def matching_offerings(overlay: Overlay, pool: PoolLabels, kind: InstanceType) -> tuple[int, ...]:
-    """Return which offerings of `kind`, by position, `overlay` is for in `pool`; none: not for this type.
+class Scoped(msgspec.Struct, frozen=True):
+    """An overlay as one pool sees it; equal for all pools that see it the same way."""
+
+    overlay: Overlay
+    settled: frozenset[str]
+    """Required labels that types need not define: the pool does, or their absence will do."""
+
+
+def scoped(overlay: Overlay, pool: PoolLabels) -> Scoped | None:
+    """Return `overlay` in `pool`; None when the pool's own labels rule it out."""
+    settled: set[str] = set()
+    for key, wanted in overlay.requirements.items():
+        if wanted.impossible or (key in pool.labels and not pool.labels[key].has_intersection(wanted)):
+            return None
+        if key in pool.labels or (
+            pool.fixed[key].has_intersection(wanted) if key in pool.fixed else wanted.absent
+        ):
+            settled.add(key)
+    return Scoped(overlay, frozenset(settled))
+
+
+def matching_offerings(scope: Scoped, kind: InstanceType) -> tuple[int, ...]:
+    """Return which offerings of `kind`, by position, an overlay is for; none: not for this type.
 
     The type or the pool must define every label that the overlay requires (but for NotIn and DoesNotExist,
     which its absence satisfies).
     """
-    if not all(_met(requirement, pool, kind) for requirement in overlay.requirements.values()):
-        return ()
-    wanted = overlay.requirements
+    wanted, own = scope.overlay.requirements, kind.requirements
+    for key, requirement in wanted.items():
+        if not (own[key].has_intersection(requirement) if key in own else key in scope.settled):
+            return ()
     return tuple(i for i, o in enumerate(kind.offerings) if not wanted.intersects(o.requirements))
 
 
-def _met(wanted: Requirement, pool: PoolLabels, kind: InstanceType) -> bool:
-    if wanted.impossible:
-        return False
-    sources = [source for source in (pool.labels, kind.requirements) if wanted.key in source]
-    if not sources and wanted.key in pool.fixed:
-        sources = [pool.fixed]
-    if not sources:
-        return wanted.absent
-    return all(source[wanted.key].has_intersection(wanted) for source in sources)
-
-
-def overlaid(kind: InstanceType, pool: PoolLabels, overlays: Sequence[Overlay]) -> InstanceType:
-    """Return `kind` as `overlays`, in order of precedence, make it; the same object when none is for it."""
+def overlaid(kind: InstanceType, scopes: Sequence[Scoped]) -> InstanceType:
+    """Return `kind` as overlays, in order of precedence, make it; the same object when none is for it."""
     prices: dict[int, str] = {}
     capacity: Resources = {}
-    for overlay in overlays:
-        matching = matching_offerings(overlay, pool, kind)
+    for scope in scopes:
+        overlay, matching = scope.overlay, matching_offerings(scope, kind)
         if overlay.price:
             for position in matching:
                 prices.setdefault(position, overlay.price)

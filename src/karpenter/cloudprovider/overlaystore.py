@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from karpenter.cloudprovider.errors import UnevaluatedNodePool
 from karpenter.cloudprovider.overlayevaluation import PoolTypes
-from karpenter.cloudprovider.overlays import Overlay, PoolLabels, overlaid
+from karpenter.cloudprovider.overlays import Overlay, Scoped, overlaid, scoped
 from karpenter.model.instancetype import InstanceType
 
 Types = tuple[InstanceType, ...]
@@ -13,38 +13,33 @@ Types = tuple[InstanceType, ...]
 class _Pool:
     """One pool under the overlays in force, and what it was seen as last."""
 
-    def __init__(self, labels: PoolLabels, overlays: tuple[Overlay, ...], judged: Types) -> None:
-        self.labels = labels
-        self.overlays = overlays
+    def __init__(self, scopes: tuple[Scoped, ...], judged: Types) -> None:
+        self.scopes = scopes
         self.judged = judged
         """The types that conflicts were looked for in."""
-        self._seen: tuple[Types, Types] | None = None
+        self.seen: tuple[Types, Types] | None = None
+        """What was looked at last, and what it was seen as."""
         self._kinds: dict[str, tuple[InstanceType, InstanceType]] = {}
 
-    def seen(self, types: Types) -> Types | None:
-        """Return what `types` was last seen as, if that was the last tuple looked at."""
-        return self._seen[1] if self._seen is not None and self._seen[0] is types else None
-
     def look(self, types: Types, others: Iterable["_Pool"]) -> Types:
-        """Return `types` overlaid: types keep their identity where nothing about them changed.
+        """Return `types` overlaid: the same tuple for the same tuple, the same type for the same type.
 
-        A pool that sees the same as another one gets the very same tuple: it is compiled only once.
+        Pools under the same overlays share the answer, so that it is compiled only once.
         """
-        kinds = {kind.name: (kind, self._kind(kind)) for kind in types}
-        result = tuple(kinds[kind.name][1] for kind in types)
-        equal = (seen for other in others if (seen := other.seen(types)) is not None and seen == result)
-        if all(new is old for new, old in zip(result, types, strict=True)):
-            result = types
-        else:
-            result = next(equal, result)
-        self._kinds, self._seen = kinds, (types, result)
-        return result
+        if self.seen is None or self.seen[0] is not types:
+            for other in others:
+                if other.seen is not None and other.seen[0] is types and other.scopes == self.scopes:
+                    self._kinds, self.seen = other._kinds, other.seen
+                    return self.seen[1]
+            self._kinds = {kind.name: (kind, self._kind(kind)) for kind in types}
+            result = tuple(self._kinds[kind.name][1] for kind in types)
+            same = all(new is old for new, old in zip(result, types, strict=True))
+            self.seen = types, types if same else result
+        return self.seen[1]
 
     def _kind(self, kind: InstanceType) -> InstanceType:
         last = self._kinds.get(kind.name)
-        if last is not None and last[0] is kind:
-            return last[1]
-        return overlaid(kind, self.labels, self.overlays)
+        return last[1] if last is not None and last[0] is kind else overlaid(kind, self.scopes)
 
 
 class OverlayStore:
@@ -58,12 +53,12 @@ class OverlayStore:
         """Put `overlays` in force for exactly `pools`, all at once; tell whether that changes anything."""
         before, after = self._pools, dict[str, _Pool]()
         for labels, types in pools:
+            found = (scoped(overlay, labels) for overlay in overlays)
+            scopes = tuple(scope for scope in found if scope is not None)
             old = before.get(labels.name)
-            if old is not None and (old.labels, old.overlays) == (labels, overlays):
-                old.judged = types
-                after[labels.name] = old
-            else:
-                after[labels.name] = _Pool(labels, overlays, types)
+            pool = old if old is not None and old.scopes == scopes else _Pool(scopes, types)
+            pool.judged = types
+            after[labels.name] = pool
         self._pools = after
         return _identities(before) != _identities(after)
 
@@ -79,15 +74,29 @@ class OverlayStore:
         if known is None:
             raise UnevaluatedNodePool(pool)
         if known.judged is not types:
-            known.judged = types
-            for handler in self._on_unjudged:
+            judged, known.judged = known.judged, types
+            for handler in self._on_unjudged if _has_news(judged, types) else ():
                 handler()
-        seen = known.seen(types)
-        return known.look(types, self._pools.values()) if seen is None else seen
+        return known.look(types, self._pools.values())
 
     def on_unjudged_types(self, handler: Callable[[], None]) -> None:
-        """Call `handler` whenever a pool's catalogue is another one than conflicts were looked for in."""
+        """Call `handler` whenever a catalogue has types, offerings or labels that were not judged.
+
+        Other prices, stock or availability are no reason: overlays do not choose by them.
+        """
         self._on_unjudged.append(handler)
+
+
+def _has_news(old: Types, new: Types) -> bool:
+    """Tell whether overlays may be for other things in `new` than in `old`."""
+    return len(old) != len(new) or any(
+        after is not before and _chosen_by(after) != _chosen_by(before)
+        for before, after in zip(old, new, strict=True)
+    )
+
+
+def _chosen_by(kind: InstanceType) -> tuple[object, ...]:
+    return kind.name, kind.requirements, tuple(offering.requirements for offering in kind.offerings)
 
 
 def _identities(pools: Mapping[str, _Pool]) -> dict[str, int]:
