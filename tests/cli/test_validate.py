@@ -117,6 +117,27 @@ def test_pools_of_different_weight_do_not_clash(tmp_path: Path) -> None:
     )
 
 
+def overlay(name: str, *, weight: int = 1) -> str:
+    """Return a NodeOverlay that sets the price of everything."""
+    return (
+        f"apiVersion: karpenter.sh/v1alpha1\nkind: NodeOverlay\nmetadata: {{name: {name}}}\n"
+        f"spec: {{requirements: [], price: '1', weight: {weight}}}\n"
+    )
+
+
+def test_overlays_that_conflict(tmp_path: Path) -> None:
+    """Of two overlays of one weight for the same prices in one pool, the operator would reject the first."""
+    both = f"{overlay('a')}---\n{overlay('b')}"
+    code, lines = run(tmp_path, f"{pool()}---\n{both}")
+    assert code == 1
+    assert 'error: NodeOverlay/a: spec = "a": conflict with another overlay: b' in lines[0]
+    assert "weight" in lines[0]
+    assert len(lines) == 2
+    assert run(tmp_path, both)[0] == 0  # no pool, nothing to meet in
+    apart = f"{pool()}---\n{overlay('a')}---\n{overlay('b', weight=2)}"
+    assert run(tmp_path, apart)[0] == 0
+
+
 def test_lists_other_kinds_and_crds(tmp_path: Path) -> None:
     """Lists are taken apart, unknown kinds pass, and CRDs among the files are used."""
     crd = (

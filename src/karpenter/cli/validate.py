@@ -15,6 +15,8 @@ from karpenter.apis.retired import retired_errors
 from karpenter.apis.validation import FieldError, SchemaValidator
 from karpenter.cli.lint import Catalogue, Severity, lint_pool, lint_together
 from karpenter.cli.manifests import Document, Unreadable, read_manifests
+from karpenter.cloudprovider.overlayevaluation import PoolTypes, evaluate
+from karpenter.cloudprovider.overlays import pool_labels
 
 OK, FOUND, UNREADABLE = 0, 1, 2
 _CRD = "CustomResourceDefinition"
@@ -107,6 +109,7 @@ def judge(documents: Sequence[Document], catalogue: Catalogue) -> Iterator[Findi
     """Yield everything that is wrong with the objects, alone and together."""
     schemas = _Schemas([d.obj for d in documents if isinstance(d.obj, dict) and d.obj.get("kind") == _CRD])
     pools: list[tuple[Document, NodePool]] = []
+    overlays: list[tuple[Document, NodeOverlay]] = []
     seen: dict[tuple[str, str, str], Document] = {}
     for document in documents:
         found: list[tuple[Severity, FieldError]] = [("error", e) for e in _shape_errors(document.obj)]
@@ -115,14 +118,18 @@ def judge(documents: Sequence[Document], catalogue: Catalogue) -> Iterator[Findi
             problems, shaped = schemas.check(document.obj)
             found += [("error", e) for e in problems]
             if shaped is not None and not problems:
-                pool, more = _beyond_schema(shaped, catalogue)
+                read, more = _beyond_schema(shaped, catalogue)
                 found += more
-                if pool is not None:
-                    pools.append((document, pool))
+                if isinstance(read, NodePool):
+                    pools.append((document, read))
+                elif read is not None and not more:
+                    overlays.append((document, read))
         for severity, error in found:
             yield _finding(document, severity, error)
     for index, (severity, error) in lint_together([pool for _, pool in pools], catalogue):
         yield _finding(pools[index][0], severity, error)
+    for index, error in _overlay_conflicts([o for _, o in overlays], [p for _, p in pools], catalogue):
+        yield _finding(overlays[index][0], "error", error)
 
 
 def _finding(document: Document, severity: Severity, error: FieldError) -> Finding:
@@ -231,17 +238,30 @@ _COMMON_FIELDS = (
 
 def _beyond_schema(
     shaped: Mapping[str, Any], catalogue: Catalogue
-) -> tuple[NodePool | None, list[tuple[Severity, FieldError]]]:
-    """Return the pool, if it is one, and what is wrong with the object though its schema holds."""
+) -> tuple[NodePool | NodeOverlay | None, list[tuple[Severity, FieldError]]]:
+    """Return the pool or overlay, if it is one, and what is wrong with it though its schema holds."""
     if shaped["kind"] == "NodeOverlay":
         overlay = msgspec.convert(shaped, NodeOverlay)
         found = validate_overlay(overlay, well_known=catalogue.well_known)
-        return None, [("error", error) for error in found]
+        return overlay, [("error", error) for error in found]
     if shaped["kind"] != "NodePool":
         return None, []
     pool = msgspec.convert(shaped, NodePool)
     errors = validate_nodepool(pool, well_known=catalogue.well_known)
     return pool, [("error", error) for error in errors] + list(lint_pool(pool, catalogue))
+
+
+def _overlay_conflicts(
+    overlays: Sequence[NodeOverlay], pools: Sequence[NodePool], catalogue: Catalogue
+) -> Iterator[tuple[int, FieldError]]:
+    """Yield the overlays that the operator would reject, by position, for what another one says."""
+    readable = [pool for pool in pools if not validate_nodepool(pool, well_known=catalogue.well_known)]
+    offers = [PoolTypes(pool_labels(pool), catalogue.types) for pool in readable]
+    applied = {overlay.name: index for index, overlay in enumerate(overlays) if overlay.name}
+    evaluation = evaluate([overlays[index] for index in applied.values()], offers, catalogue.well_known)
+    for name, rejection in evaluation.rejected.items():
+        problem, _, fix = rejection.message.partition(". ")
+        yield applied[name], FieldError("spec", name, problem, fix)
 
 
 def _short(value: Any) -> str:
