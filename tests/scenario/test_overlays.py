@@ -1,8 +1,10 @@
 """What users see of NodeOverlays in a whole cluster."""
 
+from pathlib import Path
+
 import pytest
 
-from karpenter.apis.conditions import get
+from karpenter.apis.conditions import get, is_true
 from karpenter.apis.karpenter import NodeOverlay
 from karpenter.base.virtualtime import run_virtual
 from karpenter.kube.patch import merge
@@ -101,6 +103,21 @@ def test_overlays_come_and_go_while_pods_keep_coming() -> None:
             assert new.count(("m-2x-amd64-linux", "on-demand")) == before.count(
                 ("m-2x-amd64-linux", "on-demand")
             )
+
+    run_virtual(scenario())
+
+
+def test_the_examples() -> None:
+    """The overlays that we show are in force together."""
+
+    async def scenario() -> None:
+        async with world(arguments=GATE) as w:
+            await w.apply([node_class(), pool()])
+            await w.apply((Path(__file__).parents[2] / "examples" / "nodeoverlays.yaml").read_text())
+            await w.wait(5)
+            overlays = await w.client.list(NodeOverlay)
+            assert len(overlays) == 3
+            assert all(is_true(overlay.status.conditions, "Ready") for overlay in overlays)
 
     run_virtual(scenario())
 

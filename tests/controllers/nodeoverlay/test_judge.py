@@ -242,6 +242,22 @@ def test_consolidation_looks_again_when_prices_change() -> None:
     run_virtual(scenario())
 
 
+def test_the_cost_of_a_pool_follows() -> None:
+    """What its machines cost is told by the overlays of the moment, without anybody buying anything."""
+
+    async def scenario() -> None:
+        async with operator() as env:
+            await env.create(a_nodepool())
+            await env.expect_scheduled(await env.create_all(some_pods(1)))
+            await env.wait(10)
+            assert env.metric("karpenter_nodepools_cost_total", nodepool="default") > 0.01
+            await env.create(an_overlay("cheap", price="0.001"))
+            await env.wait(10)
+            assert env.metric("karpenter_nodepools_cost_total", nodepool="default") == 0.001
+
+    run_virtual(scenario())
+
+
 def test_types_that_come_later_are_judged_too() -> None:
     """A new catalogue is overlaid at once, and conflicts in it are found soon, though no object changed."""
 

@@ -71,7 +71,10 @@ class Judge:
         evaluation = evaluate(overlays, pools, self._context.well_known_labels)
         failed += await self._write(overlays, evaluation)
         if self._store.replace(evaluation.overlays, pools):
-            self._context.cluster.mark_unconsolidated()
+            cluster = self._context.cluster
+            for each in pools:
+                cluster.note_catalogue(each.pool.name, self._store.apply(each.pool.name, each.types))
+            cluster.mark_unconsolidated()
             log.info(
                 IN_FORCE,
                 overlays=[overlay.name for overlay in evaluation.overlays],
