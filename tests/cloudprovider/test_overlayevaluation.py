@@ -2,8 +2,12 @@
 
 from collections.abc import Sequence
 from itertools import permutations
+from random import Random
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from karpenter.apis.karpenter import NodeOverlay
 from karpenter.cloudprovider.overlayevaluation import Evaluation, PoolTypes, evaluate
@@ -160,3 +164,51 @@ def test_invalid_overlays(overlay: NodeOverlay, words: str) -> None:
     assert in_force(evaluation) == ["good"]
     assert evaluation.rejected["bad"].reason == "RuntimeValidation"
     assert words in evaluation.rejected["bad"].message
+
+
+def settings_of(overlay: NodeOverlay) -> set[tuple[str, ...]]:
+    """Return what an overlay sets in one pool that may buy everything, by the definition, one by one."""
+    found: set[tuple[str, ...]] = set()
+    for kind in TYPES:
+        for number, offering in enumerate(kind.offerings):
+            labels = {TYPE: kind.name, ZONE: offering.zone, CAPACITY_TYPE: offering.capacity_type}
+            if all(labels[r.key] in r.values for r in overlay.spec.requirements):
+                if overlay.spec.price is not None:
+                    found.add((kind.name, str(number)))
+                found |= {(kind.name, resource) for resource in overlay.spec.capacity}
+    return found
+
+
+drawn = st.builds(
+    lambda rules, weight, price, resources: {
+        "requirements": rules,
+        "weight": weight,
+        "capacity": dict.fromkeys(resources, 1),
+        **({"price": "1"} if price else {}),
+    },
+    st.lists(st.sampled_from([SPOT, ON_DEMAND, SMALL, LARGE, ZONE_A, ZONE_B]), max_size=2),
+    st.integers(1, 2),
+    st.booleans(),
+    st.sets(st.sampled_from(["example.com/gpu", "example.com/fpga"])),
+)
+
+
+@given(st.lists(drawn, min_size=2, max_size=7), st.randoms(use_true_random=False))
+def test_what_is_in_force_never_meets_and_nothing_is_rejected_in_vain(
+    specs: list[Raw], random: Random
+) -> None:
+    """No two in force set one thing with one weight; each rejected one meets one of a later name in force."""
+    overlays = [
+        msgspec.convert({"metadata": {"name": f"o{i}"}, "spec": s}, NodeOverlay) for i, s in enumerate(specs)
+    ]
+    random.shuffle(overlays)
+    evaluation = judged(*overlays)
+    sets = {o.name: settings_of(o) for o in overlays}
+    weights = {o.name: o.spec.weight for o in overlays}
+    names = in_force(evaluation)
+    assert sorted([*names, *evaluation.rejected]) == sorted(sets)
+    for name in sets:
+        rivals = [n for n in names if n > name and weights[n] == weights[name] and sets[n] & sets[name]]
+        assert bool(rivals) == (name in evaluation.rejected)
+        if rivals:
+            assert all(rival in evaluation.rejected[name].message for rival in rivals)

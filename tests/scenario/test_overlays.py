@@ -107,6 +107,25 @@ def test_overlays_come_and_go_while_pods_keep_coming() -> None:
     run_virtual(scenario())
 
 
+@pytest.mark.parametrize("after", [3, 9, 15, 21, 27])
+def test_a_crash_while_machines_with_an_overlaid_resource_come(after: int) -> None:
+    """The next operator waits for its own judgement of overlays, and buys nothing twice."""
+
+    async def scenario() -> None:
+        async with world(seed=after, arguments=GATE) as w:
+            wanted = requirement(TYPE, "In", "m-8x-amd64-linux")
+            gpu = raw_overlay("gpu", wanted, capacity={"example.com/gpu": 2})
+            await w.apply([gpu, node_class(), pool(), on_gpu("train", 4)])
+            assert await w.kill_operator_after(after, within=40.0)
+            await w.wait(1.0)
+            await w.start_operator()
+            await w.until_replicas("train", 4)
+            assert w.watchdog.claims_created == len(await w.claims()) == 2
+            assert not await w.events("InsufficientCapacityError")
+
+    run_virtual(scenario())
+
+
 def test_the_examples() -> None:
     """The overlays that we show are in force together."""
 

@@ -5,6 +5,7 @@ from structlog.testing import capture_logs
 from karpenter.apis.conditions import is_true
 from karpenter.apis.karpenter import NodeClaim
 from karpenter.base.virtualtime import run_virtual
+from karpenter.cloudprovider import CreateError
 from karpenter.cloudprovider.overlaid import OverlaidProvider
 from karpenter.controllers import disruption, nodeclaim, nodeoverlay, nodepool, provisioning
 from karpenter.controllers.context import Settings
@@ -35,6 +36,30 @@ def test_nothing_is_bought() -> None:
                 await env.expect_event("FailedScheduling")
                 assert await env.claims() == []
         assert [entry for entry in logs if entry["log_level"] in ("warning", "error")] == []
+
+    run_virtual(scenario())
+
+
+def test_a_claim_that_is_not_launched_yet_waits() -> None:
+    """What it may become is not known; it is launched when that is, and nothing is said to have failed."""
+
+    async def scenario() -> None:
+        async with environment(rooms=(*WITHOUT_JUDGE, nodeoverlay), settings=ON) as env:
+            await env.create(a_nodepool())
+            await env.wait(5)
+            env.cloud.next_errors.extend(CreateError("Busy", "come again") for _ in range(20))
+            pods = await env.create_all(some_pods(1))
+            (claim,) = await env.expect_claims(1)
+            forget(env)
+            env.cloud.next_errors.clear()
+            with capture_logs() as logs:
+                await env.wait(30)
+                assert env.cloud.created == []
+            assert [entry for entry in logs if entry["log_level"] in ("warning", "error")] == []
+            await env.create(an_overlay("any", price="1"))
+            await env.expect_condition(claim.name, "Launched")
+            await env.expect_scheduled(pods)
+            assert len(env.cloud.created) == 1
 
     run_virtual(scenario())
 

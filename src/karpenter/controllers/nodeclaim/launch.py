@@ -5,12 +5,13 @@ import structlog
 
 from karpenter.apis.conditions import is_true, is_unknown
 from karpenter.apis.karpenter import NodeClaim
-from karpenter.cloudprovider import CreateError, InsufficientCapacity, NodeClassNotReady
+from karpenter.cloudprovider import CreateError, InsufficientCapacity, NodeClassNotReady, UnevaluatedNodePool
 from karpenter.controllers import conditions
 from karpenter.controllers.context import Context
 from karpenter.controllers.nodeclaim.ending import delete_claim
 from karpenter.controllers.nodeclaim.facts import facts
 from karpenter.controllers.nodeclaim.step import Step, StepError
+from karpenter.runtime import Requeue
 
 log = structlog.get_logger()
 
@@ -64,6 +65,8 @@ class Launch:
                 log.warning(CLASS_NOT_READY, **facts(self._context, claim), error=str(error))
                 await delete_claim(self._context, claim, "nodeclass_not_ready")
                 return Step(claim)
+            except UnevaluatedNodePool as error:
+                raise Requeue from error
             except CreateError as error:
                 raise StepError(self._failed(claim, error.reason, error.message), error) from error
             except Exception as error:
