@@ -1,0 +1,70 @@
+"""Whatever the problem: the plan keeps every rule, and refuses nobody whom it could have placed."""
+
+import os
+import time
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from karpenter.model.problem import Plan, Problem
+from karpenter.scheduling import solve
+from karpenter.scheduling.check import needless_refusals, quick_violations, violations
+from karpenter.testing.dice import Dice
+from karpenter.testing.problems import Scale, a_random_problem, problems
+
+SECONDS = float(os.environ.get("KARPENTER_SECONDS", "60"))
+SOAK = os.environ.get("KARPENTER_SOAK") == "1"
+FIRST = int(os.environ.get("KARPENTER_SEED", "0"))
+SCALES = {
+    "free": Scale(),
+    "limited": Scale(limited=True),
+    "large": Scale(workloads=12, replicas=12, pods=120, types=12, nodes=8, limited=True),
+}
+
+
+def judged(problem: Problem) -> Plan:
+    """Solve, and make sure that the plan is right and complete."""
+    plan = solve(problem)
+    assert violations(problem, plan) == []
+    assert quick_violations(problem, plan) == []
+    assert needless_refusals(problem, plan) == []
+    return plan
+
+
+@pytest.mark.parametrize("scale", ["free", "limited"])
+def test_plans_are_right_and_complete(scale: str) -> None:
+    """Every rule is kept; every refusal is for want of a place."""
+
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(problems(SCALES[scale]))
+    def holds(problem: Problem) -> None:
+        judged(problem)
+
+    holds()
+
+
+@pytest.mark.skipif("KARPENTER_SEED" not in os.environ, reason="only to repeat one seed")
+@pytest.mark.parametrize("scale", SCALES)
+def test_repeat_one_seed(scale: str) -> None:
+    """The plan of KARPENTER_SEED is right and complete."""
+    judged(a_random_problem(Dice.of_seed(f"{scale}/{FIRST}"), SCALES[scale]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", SCALES)
+def test_many_plans_are_right_and_complete(scale: str) -> None:
+    """As many as fit in KARPENTER_SECONDS (or 20,000 with KARPENTER_SOAK=1), by seed."""
+    started, seed, seen = time.monotonic(), FIRST, Counter[str]()
+    while (SOAK and seed < FIRST + 20_000) or (not SOAK and time.monotonic() - started < SECONDS):
+        problem = a_random_problem(Dice.of_seed(f"{scale}/{seed}"), SCALES[scale])
+        try:
+            plan = judged(problem)
+        except BaseException:
+            print(f"\nto repeat: KARPENTER_SEED={seed} .venv/bin/pytest {__file__} -k 'repeat and {scale}'")
+            raise
+        refused = len(plan.unschedulable)
+        seen += Counter(plans=1, pods=len(problem.pods), claims=len(plan.claims), refused=refused)
+        seed += 1
+    print(f"{scale}: {dict(seen)} from seed {FIRST}")
+    assert seen["pods"] > seen["refused"]
