@@ -1,9 +1,7 @@
 """Topology spread and pod affinity: is there an order in which kube-scheduler could bind the planned pods?
 
 Both look at who runs already, so a plan is right when its pods can be bound one after the other such that
-each finds its constraints met at its turn. All planned nodes are taken to be there from the start. Such an
-order is looked for greedily: the least crowded domain first, and pods without constraints of their own only
-when nobody else can go on, so that they don't crowd a domain before their time.
+each finds its constraints met at its turn. All planned nodes are taken to be there from the start.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,13 +9,19 @@ from collections.abc import Iterator, Sequence
 from karpenter.model.snapshot import Snapshot
 from karpenter.scheduling.check_company import attracted_by, counts, means
 from karpenter.scheduling.check_places import Place, Resident
+from karpenter.scheduling.check_queue import bind_all
 from karpenter.scheduling.check_tallies import Attraction, Group, Kind, Spread
 
 _Effects = tuple[list[tuple[Spread, str]], list[tuple[Attraction, tuple[str, str]]]]
 
 
-def unbindable(snapshot: Snapshot, places: Sequence[Place], residents: Sequence[Resident]) -> Iterator[str]:
-    """Yield the planned pods whose spread or affinity is not met, whatever the order."""
+def unbindable(
+    snapshot: Snapshot, places: Sequence[Place], residents: Sequence[Resident], last: str = ""
+) -> Iterator[str]:
+    """Yield the planned pods whose spread or affinity is not met, whatever the order.
+
+    The pod with the key `last`, if there is one, comes after all others.
+    """
     kinds: dict[bytes, Kind] = {}
     for resident in residents:
         if resident.kind not in kinds:
@@ -38,7 +42,9 @@ def unbindable(snapshot: Snapshot, places: Sequence[Place], residents: Sequence[
             _count(effects)
     for kind, resident, _ in planned:
         yield from _undecided(kind, resident)
-    yield from _bind(_groups(planned))
+    groups = _groups(planned, last)
+    yield from _faults(bind_all([g for g in groups if g.members[0].key != last]))
+    yield from _faults(bind_all([g for g in groups if g.members[0].key == last]))
 
 
 def _listeners(
@@ -79,8 +85,11 @@ def _undecided(kind: Kind, resident: Resident) -> Iterator[str]:
             yield f"{resident.place.name}: {resident.key} depends on {key}, which {text}"
 
 
-def _groups(planned: Sequence[tuple[Kind, Resident, _Effects]]) -> list[Group]:
-    """Return the pods that have or matter to a constraint, together where all is the same to them."""
+def _groups(planned: Sequence[tuple[Kind, Resident, _Effects]], last: str) -> list[Group]:
+    """Return the pods that have or matter to a constraint, those together where all is the same to them.
+
+    The pod `last` is in a group of its own.
+    """
     settled = _settled(planned)
     groups: dict[tuple[object, ...], Group] = {}
     for kind, resident, (swells, pleases) in planned:
@@ -94,10 +103,10 @@ def _groups(planned: Sequence[tuple[Kind, Resident, _Effects]]) -> list[Group]:
         open_swells = [(spread, domain) for spread, domain in swells if spread not in settled]
         if not own and not targets and not open_swells and not pleases:
             continue
-        shape = (kind, tuple(own), tuple(targets), tuple(open_swells), tuple(pleases))
+        shape = (kind, tuple(own), tuple(targets), tuple(open_swells), tuple(pleases), resident.key == last)
         if shape not in groups:
             groups[shape] = Group(kind, own, targets, open_swells, pleases)
-        groups[shape].members.append(resident)
+        groups[shape].add(resident)
     return list(groups.values())
 
 
@@ -120,24 +129,7 @@ def _settled(planned: Sequence[tuple[Kind, Resident, _Effects]]) -> set[Spread]:
     }
 
 
-def _bind(groups: list[Group]) -> Iterator[str]:
-    """Bind everybody who can be; yield who is left."""
-    while True:
-        groups = [g for g in groups if g.members]
-        ready = [g for g in groups if not g.kind.free and not g.refusal()]
-        if not ready and any(not g.kind.free for g in groups):
-            ready = [g for g in groups if g.kind.free]
-        if not ready:
-            break
-        calm = [g for g in ready if not g.own and not g.swells]
-        for group in calm:
-            # Once one of them is bound the others are wanted there all the more; but it may be the first of
-            # those that attract themselves, after which the first of another group is refused.
-            while group.members and not group.refusal():
-                group.bind()
-        if not calm:
-            min(ready, key=Group.crowding).bind()
-    for group in groups:
-        if not group.kind.free:
-            for resident in group.members:
-                yield f"{resident.place.name}: {resident.key} can never be bound, {group.refusal()}"
+def _faults(left: Sequence[Group]) -> Iterator[str]:
+    for group in left:
+        for resident in group.members[: group.left]:
+            yield f"{resident.place.name}: {resident.key} can never be bound, {group.refusal()}"

@@ -30,8 +30,9 @@ _ON_PRINCIPLE = ("unsupported", "dra", "volumes", "volumeLimits")
 def needless_refusals(problem: Problem, plan: Plan) -> list[str]:
     """Return the refused pods that could be added to `plan`, and where, without breaking any rule.
 
-    Tried are every existing node, and for each NodePool a new node in each domain it can be in. Limits, stock
-    and minValues count as they do in `violations`. Of pods that are alike one is tried.
+    Tried are every existing node, and for each NodePool a new node in each domain it can be in, the pod being
+    bound after all others. Limits, stock and minValues count as they do in `violations`. Of pods that are
+    alike one is tried.
     """
     pods = {pod_key(p): p for p in problem.pods}
     market, likes = Market(problem), Likeness()
@@ -57,23 +58,24 @@ def _openings(market: Market, plan: Plan, pods: Mapping[str, Pod], refused: Unsc
         if any(node_faults(market.problem, node, [(pods[key], 1) for key in keys])):
             continue
         placements = {**plan.placements, node.name: keys}
-        if _works(market, msgspec.structs.replace(plan, placements=placements, unschedulable=rest), pods):
+        more = msgspec.structs.replace(plan, placements=placements, unschedulable=rest)
+        if _works(market, more, pods, refused.pod):
             yield f"node {node.name} could take it"
     for claim in _claims_for(market, pod):
         if any(claim_faults(market, claim, [(pod, 1)])):
             continue
         more = msgspec.structs.replace(plan, claims=(*plan.claims, claim), unschedulable=rest)
-        if _works(market, more, pods):
+        if _works(market, more, pods, refused.pod):
             where = claim.requirements.without(known.INSTANCE_TYPE, known.NODEPOOL)
             yield f"{claim.pool.name} could buy {claim.instance_types[0]} for it under {where}"
 
 
-def _works(market: Market, plan: Plan, pods: Mapping[str, Pod]) -> bool:
+def _works(market: Market, plan: Plan, pods: Mapping[str, Pod], last: str) -> bool:
     if any(limits(market, plan)) or any(stock(market, plan)):
         return False
     places, residents = places_and_residents(market, plan, pods)
     snapshot = market.problem.snapshot
-    return not any(quarrels(snapshot, residents)) and not any(unbindable(snapshot, places, residents))
+    return not any(quarrels(snapshot, residents)) and not any(unbindable(snapshot, places, residents, last))
 
 
 def _claims_for(market: Market, pod: Pod) -> Iterator[PlannedClaim]:

@@ -42,11 +42,11 @@ class Spread:
         values = place.values(self.key)
         return next(iter(values)) if len(values) == 1 and self.looks_at(place) else None
 
-    def count(self, domain: str) -> None:
-        """Count one more pod."""
+    def count(self, domain: str, pods: int = 1) -> None:
+        """Count so many more pods."""
         before = self.found.get(domain, 0)
-        self.found[domain] = before + 1
-        if before == self._least:
+        self.found[domain] = before + pods
+        if self._least is not None and min(before, before + pods) <= self._least:
             self._least = None
 
     @property
@@ -70,15 +70,17 @@ class Attraction:
         self.keys = sorted({t.topology_key for t in attracted_by(owner)})
         self.found: dict[tuple[str, str], int] = {}
         """Pods that meet all terms, by (key, domain)."""
+        self.total = 0
 
     def domains_of(self, place: Place) -> list[tuple[str, str]]:
         """Return the (key, domain) in which a pod on `place` surely is."""
         known = [(key, place.values(key)) for key in self.keys]
         return [(key, next(iter(values))) for key, values in known if len(values) == 1]
 
-    def count(self, domain: tuple[str, str]) -> None:
-        """Count one more pod."""
-        self.found[domain] = self.found.get(domain, 0) + 1
+    def count(self, domain: tuple[str, str], pods: int = 1) -> None:
+        """Count so many more pods."""
+        self.found[domain] = self.found.get(domain, 0) + pods
+        self.total += pods
 
 
 class Kind:
@@ -116,6 +118,13 @@ class Group:
         """
         self.kind, self.own, self.targets, self.swells, self.pleases = kind, own, targets, swells, pleases
         self.members: list[Resident] = []
+        self.left = 0
+        """How many of them wait; the first ones."""
+
+    def add(self, resident: Resident) -> None:
+        """Let one more wait."""
+        self.members.append(resident)
+        self.left += 1
 
     def refusal(self) -> str:
         """Return why none of its pods can be bound now; empty when one can."""
@@ -124,7 +133,7 @@ class Group:
             if skew > spread.max_skew:
                 return f"skew over {spread.key} would be {skew} in {domain}, maxSkew is {spread.max_skew}"
         attraction = self.kind.attraction
-        if attraction is not None and not (self.kind.attracts_itself and not attraction.found):
+        if attraction is not None and not (self.kind.attracts_itself and not attraction.total):
             for key, domain in self.targets:
                 if not attraction.found.get((key, domain)):
                     return f"nobody whom its affinity wants is in {key}={domain}"
@@ -134,10 +143,10 @@ class Group:
         """Return how near binding one more brings any constraint to its maxSkew; the lower the better."""
         return max((spread.crowding(domain) - spread.max_skew for spread, domain in self.swells), default=-1)
 
-    def bind(self) -> None:
-        """Bind one pod."""
-        self.members.pop()
+    def bind(self, pods: int = 1) -> None:
+        """Bind so many pods; a negative number takes them back."""
+        self.left -= pods
         for spread, domain in self.swells:
-            spread.count(domain)
+            spread.count(domain, pods)
         for attraction, place in self.pleases:
-            attraction.count(place)
+            attraction.count(place, pods)

@@ -38,6 +38,7 @@ WELL_KNOWN = known.WELL_KNOWN_LABELS | {FAMILY}
 TAINT = Taint(key="dedicated", value="batch", effect="NoSchedule")
 SOFT = Taint(key="avoid", effect="PreferNoSchedule")
 TOLERATION = Toleration(key="dedicated", operator="Equal", value="batch")
+NAMESPACES = {"default": {"tier": "front"}, "shop": {"tier": "back"}}
 KEYS = (known.ZONE, known.KUBERNETES_HOSTNAME, known.CAPACITY_TYPE, RACK)
 _BOTH = (known.CAPACITY_ON_DEMAND, known.CAPACITY_SPOT)
 
@@ -58,7 +59,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     company: bool = True
     """Pods may have spread, affinity and anti-affinity."""
     preferences: bool = True
-    """Pods may prefer nodes to others, and pools have PreferNoSchedule taints: which are no matter of cost."""
+    """Pods may prefer nodes to others, and pools have PreferNoSchedule taints: such wishes cost money."""
 
 
 TINY = Scale(workloads=3, replicas=3, pods=6, types=4, nodes=2, pools=2, zones=2, preferences=False)
@@ -82,7 +83,7 @@ def a_random_problem(dice: Dice, scale: Scale) -> Problem:
     pods: list[Pod] = []
     for i in range(dice.integer(1, scale.workloads)):
         pods += _workload(dice, i, scale)
-    return a_problem(
+    problem = a_problem(
         pods[: scale.pods],
         pools=pools,
         instance_types=types,
@@ -92,6 +93,8 @@ def a_random_problem(dice: Dice, scale: Scale) -> Problem:
         min_values_strict=not dice.chance(50),
         well_known_labels=WELL_KNOWN,
     )
+    snapshot = msgspec.structs.replace(problem.snapshot, namespaces=NAMESPACES)
+    return msgspec.structs.replace(problem, snapshot=snapshot)
 
 
 # --- what can be bought ---------------------------------------------------------------------------------
@@ -210,7 +213,7 @@ def _workload(dice: Dice, number: int, scale: Scale) -> list[Pod]:
         requests={GPU: "1"} if dice.chance(8) else None,
         node_selector=_selector(dice, scale),
         affinity=affinity,
-        tolerations=[TOLERATION] if dice.chance(40) else [],
+        tolerations=[TOLERATION] if dice.chance(60) else [],
         host_ports=[8080] if dice.chance(10) else [],
         labels=pod_labels,
         priority=dice.choice((None, None, None, 100)),
@@ -222,9 +225,9 @@ def _selector(dice: Dice, scale: Scale) -> dict[str, str]:
     selector = {}
     if dice.chance(12):
         selector[known.ZONE] = dice.choice(ZONES[: scale.zones])
-    if dice.chance(6):
+    if dice.chance(3):
         selector["team"] = "blue"
-    if dice.chance(6):
+    if dice.chance(4):
         selector[FAMILY] = "m"
     return selector
 
@@ -300,6 +303,7 @@ def _terms(dice: Dice, app: str, other_percent: int) -> list[PodAffinityTerm]:
             (
                 {"namespaces": ["shop"]},
                 {"namespace_selector": LabelSelector()},
+                {"namespace_selector": LabelSelector(match_labels={"tier": "front"})},
                 {"match_label_keys": ["rev"]},
                 {"mismatch_label_keys": ["rev"]},
             )
