@@ -17,7 +17,16 @@ from karpenter.cloudprovider import CloudProvider, ProviderContext
 from karpenter.cloudprovider.metered import MeteredProvider
 from karpenter.cloudprovider.overlaid import OverlaidProvider
 from karpenter.cloudprovider.overlaystore import OverlayStore
-from karpenter.controllers import disruption, metrics, node, nodeclaim, nodeoverlay, nodepool, provisioning
+from karpenter.controllers import (
+    disruption,
+    metrics,
+    node,
+    nodeclaim,
+    nodeoverlay,
+    nodepool,
+    provisioning,
+    static,
+)
 from karpenter.controllers.context import Context, Settings
 from karpenter.kube.client import Client
 from karpenter.kube.informer import Cache
@@ -30,7 +39,7 @@ from karpenter.state.cluster import Cluster
 
 log = structlog.get_logger()
 
-_ROOMS = (provisioning, nodeclaim, node, nodepool, nodeoverlay, disruption, metrics)
+_ROOMS = (provisioning, nodeclaim, node, nodepool, nodeoverlay, static, disruption, metrics)
 
 
 class Operator:

@@ -25,6 +25,7 @@ from karpenter.model.pods import is_provisionable, is_reschedulable, is_terminal
 from karpenter.model.snapshot import NodeView, Snapshot
 from karpenter.state.catalogues import Catalogues
 from karpenter.state.daemons import daemon_pods
+from karpenter.state.grants import Grants
 from karpenter.state.podtimes import PodLedger
 from karpenter.state.poolhealth import PoolHealth
 from karpenter.state.reservations import Reservations
@@ -51,6 +52,7 @@ class Cluster:
         """How long a node is left alone after pods were promised to it."""
         self.pod_times = PodLedger()
         self.pool_health = PoolHealth()
+        self.grants = Grants()
         self._pods = cache.informer(Pod)
         self._nodes = cache.informer(Node)
         self._claims = cache.informer(NodeClaim)

@@ -56,9 +56,10 @@ def claim_for(
         **template.metadata.annotations,
         known.NODEPOOL_HASH: hash_of_pool,
         known.NODEPOOL_HASH_VERSION: known.NODEPOOL_HASH_VERSION_VALUE,
-        known.MIN_VALUES_RELAXED: "true" if planned.min_values_relaxed else "false",
         **_overlay_notes(planned.instance_types, types),
     }
+    if not pool.static:
+        annotations[known.MIN_VALUES_RELAXED] = "true" if planned.min_values_relaxed else "false"
     if planned.pods:
         annotations[reservations.PLANNED_PODS] = reservations.render(planned.pods)
     reference = template.spec.node_class_ref
