@@ -32,7 +32,7 @@ async def _has(w: World, count: int) -> list[NodeClaim]:
 
 
 def test_a_static_pool_is_as_large_as_it_says() -> None:
-    """3 replicas are 3 nodes; 5 with limits.nodes 4 are 4; 1 is 1; emptiness takes none, and a kill adds none."""
+    """3 replicas are 3 nodes; 5 with limits.nodes 4 are 4; 1 is 1, and stays 1; a kill adds none."""
 
     async def scenario() -> None:
         async with world(arguments=GATE) as w:
