@@ -154,8 +154,11 @@ class PoolSpace:
         merged = self._merged.get(key)
         if merged is None:
             untolerated = self.untolerated(variant)
+            own = self.requirements.impossible()
             if untolerated:
                 merged = untolerated
+            elif own:
+                merged = f"incompatible requirements, key {own}, the nodepool's own contradict each other"
             else:
                 error = requirements.compatible(variant.requirements, self.well_known)
                 merged = (

@@ -1,0 +1,257 @@
+"""What pods would like: kept where possible, given up in a known order, ignored when that is the policy."""
+
+import pytest
+
+from karpenter.apis import labels
+from karpenter.apis.core import Affinity, Pod, PodAffinity, Taint, Toleration, WeightedPodAffinityTerm
+from karpenter.model.problem import PlannedClaim, Problem
+from karpenter.testing.builders import (
+    Expression,
+    a_nodepool,
+    a_pod,
+    a_problem,
+    a_term,
+    a_view,
+    an_instance_type,
+    node_affinity,
+    some_pods,
+)
+from karpenter.testing.company import a_company_term, a_spread, app_pods
+from karpenter.testing.outcomes import domains, planned, refused, the_claim
+
+ZONES = ["zone-a", "zone-b", "zone-c"]
+TYPES = [
+    an_instance_type(
+        f"t{n}", cpu=str(n), memory=f"{4 * n}Gi", zones=ZONES, capacity_types=["on-demand", "spot"]
+    )
+    for n in (2, 4, 8)
+]
+SOFT = Taint(key="soft", effect="PreferNoSchedule")
+
+
+def in_(*zones: str) -> Expression:
+    """Return the expression that asks for one of some zones."""
+    return (labels.ZONE, "In", zones)
+
+
+def wishing(
+    required: list[list[Expression]] | None = None, preferred: dict[int, list[Expression]] | None = None
+) -> Pod:
+    """Return a pod with OR-terms and preferences by weight."""
+    return a_pod(
+        affinity=node_affinity(
+            required=[a_term(*expressions) for expressions in required or []],
+            preferred=[(weight, a_term(*expressions)) for weight, expressions in (preferred or {}).items()],
+        )
+    )
+
+
+def in_three_zones(*pods: Pod, **fields: object) -> Problem:
+    """Return a problem with types that three zones sell."""
+    return a_problem(pods, **{"instance_types": TYPES, **fields})  # type: ignore[arg-type]
+
+
+def zones_of(claim: PlannedClaim) -> list[str]:
+    """Return the zones a claim may be launched in."""
+    return [z for z in ZONES if claim.requirements.get(labels.ZONE).has(z)]
+
+
+# --- node affinity -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("required", "preferred", "zones"),
+    [
+        # Preferences alone
+        ([], {1: [in_("zone-b")]}, ["zone-b"]),
+        ([], {1: [in_("nowhere")]}, ZONES),
+        ([], {1: [in_("zone-b")], 50: [in_("zone-c")]}, ["zone-c"]),
+        ([], {50: [in_("zone-b")], 1: [in_("zone-c")]}, ["zone-b"]),
+        ([], {1: [in_("zone-b")], 50: [in_("nowhere")], 70: [in_("nowhere-else")]}, ["zone-b"]),
+        ([], {1: [(labels.ZONE, "NotIn", ["zone-a"])]}, ["zone-b", "zone-c"]),
+        ([], {1: [(labels.ZONE, "NotIn", ZONES)]}, ZONES),
+        ([], {1: [(labels.ZONE, "DoesNotExist", [])]}, ZONES),
+        ([], {1: [("undefined", "Exists", [])]}, ZONES),
+        # Requirements hold whatever is preferred
+        ([[in_("zone-a", "zone-b")]], {1: [in_("zone-b")]}, ["zone-b"]),
+        ([[in_("zone-a")]], {1: [in_("zone-b")]}, ["zone-a"]),
+        ([[in_("zone-a")]], {1: [(labels.ZONE, "NotIn", ["zone-a"])]}, ["zone-a"]),
+        ([[(labels.ZONE, "NotIn", ["zone-a"])]], {1: [in_("zone-a")]}, ["zone-b", "zone-c"]),
+        # Alternatives: the first that can be had
+        ([[in_("zone-c")], [in_("zone-a")]], {}, ["zone-c"]),
+        ([[in_("nowhere")], [in_("zone-a")]], {}, ["zone-a"]),
+        ([[in_("nowhere")], [in_("nowhere-else")], [in_("zone-b"), in_("zone-b", "zone-c")]], {}, ["zone-b"]),
+        # A preference is given up rather than the first alternative, and met by a later one rather than not
+        ([[in_("zone-a")], [in_("zone-b")]], {1: [in_("nowhere")]}, ["zone-a"]),
+        ([[in_("zone-a")], [in_("zone-b")]], {1: [in_("zone-b")]}, ["zone-b"]),
+        ([[in_("nowhere")], [in_("zone-b", "zone-c")]], {1: [in_("zone-c")]}, ["zone-c"]),
+    ],
+)
+def test_the_best_that_can_be_had_of_terms_and_preferences(
+    required: list[list[Expression]], preferred: dict[int, list[Expression]], zones: list[str]
+) -> None:
+    """The claim is for exactly the zones that the heaviest possible preference and a required term leave."""
+    assert zones_of(the_claim(in_three_zones(wishing(required, preferred)))) == zones
+
+
+@pytest.mark.parametrize(
+    "required",
+    [[[in_("nowhere")]], [[in_("nowhere")], [in_("nowhere-else")]], [[in_("zone-a"), in_("zone-b")]]],
+)
+def test_the_last_required_term_is_never_given_up(required: list[list[Expression]]) -> None:
+    """A pod whose every alternative is impossible waits."""
+    pod = wishing(required, {1: [in_("zone-a")]})
+    assert refused(planned(in_three_zones(pod))) == ["pod"]
+
+
+def test_two_preferences_for_the_same_place_are_both_kept() -> None:
+    """The types of the heaviest preference are narrowed no further than it says."""
+    pod = wishing(preferred={9: [(labels.CAPACITY_TYPE, "In", ["on-demand"])]})
+    claim = the_claim(in_three_zones(pod))
+    assert claim.requirements.single_value(labels.CAPACITY_TYPE) == "on-demand"
+    assert zones_of(claim) == ZONES
+
+
+def test_preferred_nodes_that_exist_are_used_others_before_buying() -> None:
+    """A preference picks among nodes there are; if none has it, a new node that has it is bought."""
+    nodes = [
+        a_view("node-a", labels={labels.ZONE: "zone-a"}),
+        a_view("node-b", labels={labels.ZONE: "zone-b"}),
+    ]
+    there = planned(in_three_zones(wishing(preferred={1: [in_("zone-b")]}), nodes=nodes))
+    assert list(there.placements) == ["node-b"]
+    impossible = planned(in_three_zones(wishing(preferred={1: [in_("nowhere")]}), nodes=nodes))
+    assert list(impossible.placements) == ["node-a"]
+
+
+def test_preferences_do_not_leave_pods_behind_when_capacity_for_them_ends() -> None:
+    """The preferred pool's limit is used up: the others go without their preference."""
+    pools = [
+        a_nodepool("gold", labels={"tier": "gold"}, limits={"cpu": "2"}),
+        a_nodepool("silver", labels={"tier": "silver"}),
+    ]
+    pods = some_pods(4, affinity=node_affinity(preferred=[(1, a_term(("tier", "In", ["gold"])))]))
+    plan = planned(a_problem(pods, pools=pools, instance_types=TYPES))
+    assert plan.unschedulable == ()
+    assert {c.pool.name: len(c.pods) for c in plan.claims}["gold"] == 2
+
+
+# --- PreferNoSchedule --------------------------------------------------------------------------------------
+
+
+def test_prefer_no_schedule_is_tolerated_only_when_no_pool_is_without() -> None:
+    """A pool that is better avoided is used when nothing else takes the pod, and only by that pod."""
+    soft = a_nodepool("soft", weight=100, taints=[SOFT], requirements=[in_("zone-a")])
+    plain = a_nodepool("plain", requirements=[in_("zone-b")])
+    pods = [a_pod("free"), a_pod("tied", node_selector={labels.ZONE: "zone-a"})]
+    plan = planned(in_three_zones(*pods, pools=[soft, plain]))
+    assert {c.pods: c.pool.name for c in plan.claims} == {
+        ("default/free",): "plain",
+        ("default/tied",): "soft",
+    }
+
+
+def test_affinity_is_relaxed_before_prefer_no_schedule_is_tolerated() -> None:
+    """Only the tainted pool has the preferred zone: the pod goes without its zone, not into the taint."""
+    soft = a_nodepool("soft", taints=[SOFT], requirements=[in_("zone-a")])
+    plain = a_nodepool("plain", requirements=[in_("zone-b")])
+    pod = wishing(preferred={1: [in_("zone-a")]})
+    plan = planned(in_three_zones(pod, pools=[soft, plain]))
+    assert [c.pool.name for c in plan.claims] == ["plain"]
+
+
+def test_an_or_term_is_given_up_before_prefer_no_schedule_is_tolerated() -> None:
+    """The first alternative needs the tainted pool, the second does not."""
+    soft = a_nodepool("soft", weight=9, taints=[SOFT], requirements=[in_("zone-a")])
+    plain = a_nodepool("plain", requirements=[in_("zone-b")])
+    pod = wishing([[in_("zone-a")], [in_("zone-b")]])
+    plan = planned(in_three_zones(pod, pools=[soft, plain]))
+    assert [c.pool.name for c in plan.claims] == ["plain"]
+
+
+def test_a_pod_that_tolerates_the_soft_taint_uses_the_heavier_pool() -> None:
+    """A toleration makes the pool as good as any other."""
+    pools = [a_nodepool("soft", weight=9, taints=[SOFT]), a_nodepool("plain")]
+    pod = a_pod(tolerations=[Toleration(key="soft", operator="Exists")])
+    assert the_claim(a_problem([pod], pools=pools)).pool.name == "soft"
+
+
+def test_nodes_with_a_soft_taint_are_used_before_money_is_spent_only_if_nothing_is_bought_without() -> None:
+    """An existing node one should avoid is avoided by buying, and used when nothing can be bought."""
+    node = a_view("soft", taints=[SOFT])
+    assert not planned(a_problem([a_pod()], nodes=[node])).placements
+    assert list(planned(a_problem([a_pod()], nodes=[node], pools=[])).placements) == ["soft"]
+
+
+@pytest.mark.parametrize("respect", [True, False])
+def test_hard_taints_are_never_relaxed(respect: bool) -> None:
+    """NoSchedule and NoExecute keep pods out under either policy."""
+    for effect in ("NoSchedule", "NoExecute"):
+        pool = a_nodepool(taints=[Taint(key="hard", effect=effect)])
+        assert refused(planned(a_problem([a_pod()], pools=[pool], respect_preferences=respect))) == ["pod"]
+
+
+# --- policy Ignore -----------------------------------------------------------------------------------------
+
+
+def test_ignored_preferences_leave_the_claim_open() -> None:
+    """With --preference-policy=Ignore a preference for a zone is as good as none."""
+    pod = wishing(preferred={1: [in_("zone-b")]})
+    assert zones_of(the_claim(in_three_zones(pod, respect_preferences=False))) == ZONES
+
+
+def test_required_terms_hold_under_either_policy() -> None:
+    """Ignoring preferences ignores nothing else: alternatives are still tried in order."""
+    pod = wishing([[in_("nowhere")], [in_("zone-b")]], {1: [in_("zone-c")]})
+    assert zones_of(the_claim(in_three_zones(pod, respect_preferences=False))) == ["zone-b"]
+
+
+def preferring(**sides: object) -> Affinity:
+    """Return a preferred pod affinity or anti-affinity about web pods, over zones or hosts."""
+    terms = {
+        side: PodAffinity(preferred=[WeightedPodAffinityTerm(weight=10, pod_affinity_term=term)])
+        for side, term in sides.items()
+    }
+    return Affinity(**terms)  # type: ignore[arg-type]
+
+
+def test_preferred_anti_affinity_takes_another_zone_unless_ignored() -> None:
+    """Three small pods that would rather be apart get three zones, or share a node under Ignore."""
+    pods = app_pods("web1", "web2", "web3", affinity=preferring(pod_anti_affinity=a_company_term("web")))
+    assert domains(planned(in_three_zones(*pods))) == dict.fromkeys(ZONES, 1)
+    assert len(planned(in_three_zones(*pods, respect_preferences=False)).claims) == 1
+
+
+def test_preferred_host_anti_affinity_uses_the_nodes_there_are() -> None:
+    """Pods that would rather not share a node are spread over the nodes there are; none is bought for it."""
+    wish = preferring(pod_anti_affinity=a_company_term("web", labels.KUBERNETES_HOSTNAME))
+    pods = app_pods("web1", "web2", "web3", affinity=wish)
+    nodes = [a_view("node-a"), a_view("node-b")]
+    plan = planned(in_three_zones(*pods, nodes=nodes))
+    assert sorted(len(keys) for keys in plan.placements.values()) == [1, 2]
+    assert plan.claims == ()
+    ignored = planned(in_three_zones(*pods, nodes=nodes, respect_preferences=False))
+    assert list(ignored.placements) == ["node-a"]
+
+
+def test_preferred_affinity_joins_a_zone_unless_ignored() -> None:
+    """A follower would like the zone of the app it talks to; under Ignore the cheapest zone will do."""
+    types = [
+        an_instance_type("t2", cpu="2", zones=["zone-c"], price=2),
+        an_instance_type("t1", cpu="1", zones=ZONES),
+    ]
+    pods = [
+        *app_pods("db", cpu="900m", node_selector={labels.ZONE: "zone-c"}),
+        *app_pods("web", cpu="900m", affinity=preferring(pod_affinity=a_company_term("db"))),
+    ]
+    assert domains(planned(a_problem(pods, instance_types=types))) == {"zone-c": 2}
+    plan = planned(a_problem(pods, instance_types=types, respect_preferences=False))
+    assert domains(plan, prefix="web") == {"": 1}
+
+
+def test_schedule_anyway_spreads_unless_ignored() -> None:
+    """A soft spread balances zones; under Ignore one node is enough."""
+    spec = {"topology_spread_constraints": [a_spread("web", when_unsatisfiable="ScheduleAnyway")]}
+    pods = app_pods("web1", "web2", "web3", spec=spec)
+    assert domains(planned(in_three_zones(*pods))) == dict.fromkeys(ZONES, 1)
+    assert len(planned(in_three_zones(*pods, respect_preferences=False)).claims) == 1
