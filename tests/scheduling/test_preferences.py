@@ -3,7 +3,15 @@
 import pytest
 
 from karpenter.apis import labels
-from karpenter.apis.core import Affinity, Pod, PodAffinity, Taint, Toleration, WeightedPodAffinityTerm
+from karpenter.apis.core import (
+    Affinity,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    Taint,
+    Toleration,
+    WeightedPodAffinityTerm,
+)
 from karpenter.model.problem import PlannedClaim, Problem
 from karpenter.testing.builders import (
     Expression,
@@ -206,25 +214,22 @@ def test_required_terms_hold_under_either_policy() -> None:
     assert zones_of(the_claim(in_three_zones(pod, respect_preferences=False))) == ["zone-b"]
 
 
-def preferring(**sides: object) -> Affinity:
-    """Return a preferred pod affinity or anti-affinity about web pods, over zones or hosts."""
-    terms = {
-        side: PodAffinity(preferred=[WeightedPodAffinityTerm(weight=10, pod_affinity_term=term)])
-        for side, term in sides.items()
-    }
-    return Affinity(**terms)  # type: ignore[arg-type]
+def preferring(term: PodAffinityTerm, *, company: bool) -> Affinity:
+    """Return a preferred pod affinity (`company`) or anti-affinity."""
+    side = PodAffinity(preferred=[WeightedPodAffinityTerm(weight=10, pod_affinity_term=term)])
+    return Affinity(pod_affinity=side) if company else Affinity(pod_anti_affinity=side)
 
 
 def test_preferred_anti_affinity_takes_another_zone_unless_ignored() -> None:
     """Three small pods that would rather be apart get three zones, or share a node under Ignore."""
-    pods = app_pods("web1", "web2", "web3", affinity=preferring(pod_anti_affinity=a_company_term("web")))
+    pods = app_pods("web1", "web2", "web3", affinity=preferring(a_company_term("web"), company=False))
     assert domains(planned(in_three_zones(*pods))) == dict.fromkeys(ZONES, 1)
     assert len(planned(in_three_zones(*pods, respect_preferences=False)).claims) == 1
 
 
 def test_preferred_host_anti_affinity_uses_the_nodes_there_are() -> None:
     """Pods that would rather not share a node are spread over the nodes there are; none is bought for it."""
-    wish = preferring(pod_anti_affinity=a_company_term("web", labels.KUBERNETES_HOSTNAME))
+    wish = preferring(a_company_term("web", labels.KUBERNETES_HOSTNAME), company=False)
     pods = app_pods("web1", "web2", "web3", affinity=wish)
     nodes = [a_view("node-a"), a_view("node-b")]
     plan = planned(in_three_zones(*pods, nodes=nodes))
@@ -234,19 +239,22 @@ def test_preferred_host_anti_affinity_uses_the_nodes_there_are() -> None:
     assert list(ignored.placements) == ["node-a"]
 
 
-def test_preferred_affinity_joins_a_zone_unless_ignored() -> None:
-    """A follower would like the zone of the app it talks to; under Ignore the cheapest zone will do."""
-    types = [
-        an_instance_type("t2", cpu="2", zones=["zone-c"], price=2),
-        an_instance_type("t1", cpu="1", zones=ZONES),
-    ]
-    pods = [
-        *app_pods("db", cpu="900m", node_selector={labels.ZONE: "zone-c"}),
-        *app_pods("web", cpu="900m", affinity=preferring(pod_affinity=a_company_term("db"))),
-    ]
-    assert domains(planned(a_problem(pods, instance_types=types))) == {"zone-c": 2}
-    plan = planned(a_problem(pods, instance_types=types, respect_preferences=False))
-    assert domains(plan, prefix="web") == {"": 1}
+@pytest.mark.parametrize("zone", ZONES)
+def test_preferred_affinity_joins_the_zone_of_those_that_run_unless_ignored(zone: str) -> None:
+    """A follower would like the zone of the app it talks to; under Ignore any zone will do."""
+    full = {"cpu": "100m", "memory": "64Mi", "pods": "1"}
+    node = a_view("node", labels={labels.ZONE: zone}, allocatable=full, pods=app_pods("db", node_name="node"))
+    pods = app_pods("web", affinity=preferring(a_company_term("db"), company=True))
+    assert domains(planned(in_three_zones(*pods, nodes=[node]))) == {zone: 1}
+    ignored = planned(in_three_zones(*pods, nodes=[node], respect_preferences=False))
+    assert domains(ignored) == {"": 1}
+
+
+def test_preferred_affinity_among_themselves_keeps_pods_in_one_zone() -> None:
+    """Pods that would like to be together are, whatever the number of nodes it takes."""
+    wish = preferring(a_company_term("web"), company=True)
+    pods = app_pods(*(f"web{i}" for i in range(9)), cpu="3", affinity=wish)
+    assert list(domains(planned(in_three_zones(*pods))).values()) == [9]
 
 
 def test_schedule_anyway_spreads_unless_ignored() -> None:
