@@ -313,6 +313,36 @@ class Namespace(KubeObject, frozen=True):
     resource: ClassVar[Resource] = Resource(group="", version="v1", plural="namespaces", kind="Namespace")
 
 
+class ServiceSpec(Object, frozen=True):
+    """core/v1 ServiceSpec: which pods it is for."""
+
+    selector: dict[str, str] = {}
+
+
+class Service(KubeObject, frozen=True):
+    """core/v1 Service."""
+
+    resource: ClassVar[Resource] = Resource(
+        group="", version="v1", plural="services", kind="Service", namespaced=True
+    )
+    spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
+
+
+class ReplicationControllerSpec(Object, frozen=True):
+    """core/v1 ReplicationControllerSpec: which pods it counts."""
+
+    selector: dict[str, str] = {}
+
+
+class ReplicationController(KubeObject, frozen=True):
+    """core/v1 ReplicationController."""
+
+    resource: ClassVar[Resource] = Resource(
+        group="", version="v1", plural="replicationcontrollers", kind="ReplicationController", namespaced=True
+    )
+    spec: ReplicationControllerSpec = msgspec.field(default_factory=ReplicationControllerSpec)
+
+
 class VolumeResources(Object, frozen=True):
     """Requested and allowed storage."""
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from karpenter.apis import labels
+from karpenter.apis.core import TopologySpreadConstraint
 from karpenter.base.clock import Clock
 from karpenter.base.metrics import Metrics
 from karpenter.base.randomness import Random
@@ -31,6 +32,8 @@ class Settings:
     """The operator's own CPU request; concurrency scales with it."""
     solve_budget: Budget = field(default_factory=Budget)
     ignore_dra_requests: bool = True
+    default_spread: tuple[TopologySpreadConstraint, ...] = ()
+    """Topology spread of pods that bring no constraints of their own."""
     observability: bool = True
     """Whether per-object metrics are exported."""
 

@@ -89,7 +89,11 @@ class Operator:
         if overlays is not None:
             self.provider = OverlaidProvider(metered, overlays)
         self.cluster = Cluster(
-            self.cache, clock=clock, provider=self.provider, batch_max_duration=options.batch_max_duration
+            self.cache,
+            clock=clock,
+            provider=self.provider,
+            batch_max_duration=options.batch_max_duration,
+            default_spread=options.scheduler_config,
         )
         self.context = Context(
             client=self.client,
@@ -173,5 +177,6 @@ def settings_of(options: Options, solve_budget: Budget | None = None) -> Setting
         cpu_requests_milli=options.cpu_requests,
         solve_budget=solve_budget or Budget(seconds=options.solve_budget),
         ignore_dra_requests=options.ignore_dra_requests,
+        default_spread=options.scheduler_config,
         observability=not options.disable_cluster_state_observability,
     )

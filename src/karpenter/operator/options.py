@@ -10,7 +10,9 @@ from typing import Any
 
 import msgspec
 
+from karpenter.apis.core import TopologySpreadConstraint
 from karpenter.base.duration import format_duration, parse_duration
+from karpenter.operator.schedulerconfig import parse_scheduler_config
 
 FEATURE_GATES: dict[str, bool] = {
     "NodeRepair": False,
@@ -131,7 +133,7 @@ OPTIONS: tuple[Option, ...] = (
         "ignore-dra-requests", True, "refuse pods with resource claims instead of planning them", _boolean
     ),
     Option("feature-gates", dict(FEATURE_GATES), "NAME=true,NAME=false", parse_feature_gates),
-    Option("scheduler-config", "", "default topology spread constraints (YAML)", _text),
+    Option("scheduler-config", (), "default topology spread constraints (YAML)", parse_scheduler_config),
     Option("solve-budget", 1.0, "longest time to search for a cheaper plan", _seconds),
     Option("instance-types-file-path", "", "kwok: instance types in upstream's JSON format", _text),
     Option("instance-catalogue", "generic", "kwok: generic or ec2", _one_of("generic", "ec2")),
@@ -167,7 +169,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     min_values_policy: str
     ignore_dra_requests: bool
     feature_gates: dict[str, bool]
-    scheduler_config: str
+    scheduler_config: tuple[TopologySpreadConstraint, ...]
     solve_budget: float
     instance_types_file_path: str
     instance_catalogue: str
@@ -232,5 +234,7 @@ def describe_options() -> str:
             default = ",".join(f"{gate}={str(on).lower()}" for gate, on in default.items())
         elif isinstance(default, bool):
             default = str(default).lower()
+        elif default == ():
+            default = ""
         lines.append(f"  --{option.flag:<38} {option.help} [{option.env}; default {default!s}]")
     return "\n".join(lines)

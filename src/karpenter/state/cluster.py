@@ -8,11 +8,11 @@ created for on them (`karpenter.state.reservations`). That is what keeps a secon
 capacity again, and why an unlaunched claim need not stop anybody else's provisioning.
 """
 
-from collections.abc import Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from karpenter.apis import labels as known
-from karpenter.apis.core import Node, Pod
+from karpenter.apis.core import Node, Pod, TopologySpreadConstraint
 from karpenter.apis.karpenter import NodeClaim, NodeClassRef, NodePool
 from karpenter.apis.workloads import DaemonSet
 from karpenter.base.clock import Clock
@@ -30,10 +30,9 @@ from karpenter.state.podtimes import PodLedger
 from karpenter.state.poolhealth import PoolHealth
 from karpenter.state.reservations import Reservations
 from karpenter.state.rows import PlannedSize, is_too_early, view_of
+from karpenter.state.spread import DefaultSpread
 from karpenter.state.tables import Tables
 from karpenter.state.unconfirmed import Unconfirmed
-
-T = TypeVar("T")
 
 CONSOLIDATION_REFRESH_SECONDS = 5 * 60.0
 """Consolidation looks again at least this often, whatever happened."""
@@ -43,9 +42,16 @@ class Cluster:
     """What we know of the cluster. All methods are synchronous and belong to the event loop's thread."""
 
     def __init__(
-        self, cache: Cache, *, clock: Clock, provider: CloudProvider, batch_max_duration: float = 10.0
+        self,
+        cache: Cache,
+        *,
+        clock: Clock,
+        provider: CloudProvider,
+        batch_max_duration: float = 10.0,
+        default_spread: Sequence[TopologySpreadConstraint] = (),
     ) -> None:
-        """Subscribe to everything decisions depend on; `batch_max_duration` in seconds."""
+        """Subscribe to what decisions depend on; `batch_max_duration` in seconds, `default_spread` for pods
+        without constraints of their own."""
         self._clock = clock
         self._provider = provider
         self.nomination_seconds = max(2 * batch_max_duration, 10.0)
@@ -59,6 +65,7 @@ class Cluster:
         self._pools = cache.informer(NodePool)
         self._daemon_sets = cache.informer(DaemonSet)
         self._tables = Tables(cache)
+        self._default_spread = DefaultSpread(cache, default_spread)
         self._rows: dict[str, NodeView] = {}
         self._dirty: set[str] = set()
         self._sorted: tuple[NodeView, ...] | None = ()
@@ -79,15 +86,9 @@ class Cluster:
 
     def synced(self) -> bool:
         """Tell whether every informer has its first whole list. Claims on their way do not matter."""
-        informers: tuple[Informer[Any], ...] = (
-            self._pods,
-            self._nodes,
-            self._claims,
-            self._pools,
-            self._daemon_sets,
-            *self._tables.informers,
-        )
-        return all(informer.synced for informer in informers)
+        own: list[Informer[Any]] = [self._pods, self._nodes, self._claims, self._pools, self._daemon_sets]
+        others = [*self._tables.informers, *self._default_spread.informers]
+        return all(informer.synced for informer in own + others)
 
     def snapshot(self) -> Snapshot:
         """Return the cluster as it is known now; costs what has changed since the last one."""
@@ -98,7 +99,7 @@ class Cluster:
             taken_at=now,
             nodes=nodes,
             pending=self._pending_pods(),
-            nodepools=self._sorted_pools(),
+            nodepools=self.managed_pools(),
             daemons=daemon_pods(self._daemon_sets.items(), self._pods),
             pdbs=self._tables.pdbs(),
             volume_claims=self._tables.volume_claims(),
@@ -151,7 +152,11 @@ class Cluster:
 
     def managed_pools(self) -> tuple[NodePool, ...]:
         """Return the managed pools, in order of preference."""
-        return self._sorted_pools()
+        if self._by_weight is None:
+            managed = [p for p in self._pools.items() if self.manages(p.spec.template.spec.node_class_ref)]
+            managed.sort(key=lambda pool: pool.name, reverse=True)
+            self._by_weight = tuple(sorted(managed, key=lambda pool: -(pool.spec.weight or 0)))
+        return self._by_weight
 
     def catalogue(self, pool: str) -> tuple[InstanceType, ...]:
         """Return what the pool could buy when it was last asked; empty when it never was."""
@@ -196,6 +201,10 @@ class Cluster:
             planned = self._planned.get(row.claim.name) if not row.provider_id else None
             result = add(result, planned.most if planned is not None else row.capacity)
         return result
+
+    def as_spread(self, pod: Pod) -> Pod:
+        """Return `pod` with the topology spread constraints that hold for it: its own, or the defaults."""
+        return self._default_spread.apply(pod)
 
     def reserved_for(self, pod: Pod) -> str:
         """Return the name of the claim that `pod` is expected on, or nothing."""
@@ -482,15 +491,6 @@ class Cluster:
     def _end_reservations(self, now: float) -> None:
         for name in self._reservations.due(now):
             self._reserved_anew(self._reservations.release(name))
-
-    # --- the rest -----------------------------------------------------------------------------------------
-
-    def _sorted_pools(self) -> tuple[NodePool, ...]:
-        if self._by_weight is None:
-            managed = [p for p in self._pools.items() if self.manages(p.spec.template.spec.node_class_ref)]
-            managed.sort(key=lambda pool: pool.name, reverse=True)
-            self._by_weight = tuple(sorted(managed, key=lambda pool: -(pool.spec.weight or 0)))
-        return self._by_weight
 
 
 def _claim_token(claim: NodeClaim) -> str:

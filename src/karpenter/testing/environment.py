@@ -70,7 +70,11 @@ class OperatorUnderTest:
             self.provider = OverlaidProvider(fake, overlays)
         self.recorder = Recorder(self.client, clock=clock, rng=rng)
         self.cluster = Cluster(
-            self.cache, clock=clock, provider=self.provider, batch_max_duration=settings.batch_max_seconds
+            self.cache,
+            clock=clock,
+            provider=self.provider,
+            batch_max_duration=settings.batch_max_seconds,
+            default_spread=settings.default_spread,
         )
         self.context = Context(
             client=self.client,

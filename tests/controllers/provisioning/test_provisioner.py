@@ -4,14 +4,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from karpenter.apis.core import Pod, PVCSource, Volume
+from karpenter.apis import labels as known
+from karpenter.apis.core import Pod, PVCSource, Service, ServiceSpec, TopologySpreadConstraint, Volume
 from karpenter.apis.karpenter import NodeClaim
+from karpenter.apis.meta import ObjectMeta
 from karpenter.base.virtualtime import run_virtual
 from karpenter.cloudprovider import InsufficientCapacity
+from karpenter.controllers.context import Settings
 from karpenter.kube.transport import Response, TransportError
 from karpenter.state.reservations import planned_pods
 from karpenter.testing.builders import a_nodepool, a_pod, some_pods
 from karpenter.testing.environment import Environment, environment
+
+APART = TopologySpreadConstraint(
+    max_skew=1, topology_key=known.KUBERNETES_HOSTNAME, when_unsatisfiable="DoNotSchedule"
+)
+"""At most one pod more on any node than on the emptiest."""
 
 
 def test_pending_pods_get_a_node() -> None:
@@ -234,3 +242,27 @@ def test_the_same_history_twice_is_the_same() -> None:
             return [(c.name, c.metadata.creation_timestamp or "", planned_pods(c)) for c in claims]
 
     assert run_virtual(history()) == run_virtual(history())
+
+
+@pytest.mark.parametrize(("defaults", "claims"), [((), 1), ((APART,), 3)])
+def test_default_constraints_spread_pods_that_bring_none(
+    defaults: tuple[TopologySpreadConstraint, ...], claims: int
+) -> None:
+    """With the pods that their Service selects; small enough for one machine, they get one each."""
+
+    async def scenario() -> None:
+        async with environment(settings=Settings(default_spread=defaults)) as env:
+            await env.create(a_nodepool())
+            await env.create(
+                Service(
+                    api_version="v1",
+                    kind="Service",
+                    metadata=ObjectMeta(name="web", namespace="default"),
+                    spec=ServiceSpec(selector={"app": "web"}),
+                )
+            )
+            await env.wait(1)
+            pods = await env.create_all(some_pods(3, cpu="100m", labels={"app": "web"}))
+            await env.expect_provisioned(pods, claims=claims)
+
+    run_virtual(scenario())

@@ -71,11 +71,14 @@ def problem_of(
     catalogues: Mapping[str, tuple[InstanceType, ...]],
     versions: Mapping[str, int],
 ) -> Problem:
-    """Return the question for the solver: `pods`, the machines there are, and the pools in `catalogues`."""
+    """Return the question for the solver: `pods`, the machines there are, and the pools in `catalogues`.
+
+    Pods that say nothing about their spread get the cluster's default constraints here.
+    """
     settings = context.settings
     return Problem(
         snapshot=snapshot,
-        pods=tuple(pods),
+        pods=tuple(context.cluster.as_spread(pod) for pod in pods),
         nodes=tuple(n for n in snapshot.nodes if not n.marked_for_deletion),
         pools=tuple(
             PoolOffer(
