@@ -26,6 +26,11 @@ class Offering(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Expected interruptions per hour of life (0 when it is not interrupted)."""
     stock: int | None = None
     """How many more can be had, where that is known (reservations)."""
+    steps: tuple[tuple[int, float], ...] = ()
+    """A price that depends on how many are bought: so many of the next nodes cost so much (USD per hour),
+    then so many so much, and all others `price`. Not for offerings with `stock`."""
+    commitment: str = ""
+    """Offerings with the same name here share their `steps`: whoever buys one uses them up for all."""
 
     @property
     def zone(self) -> str:

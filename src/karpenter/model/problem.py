@@ -31,6 +31,10 @@ class SolveOptions(msgspec.Struct, frozen=True, kw_only=True):
     well_known_labels: frozenset[str]
     """Core's and the provider's: what pods may select without a pool defining it."""
     ignore_dra_requests: bool = True
+    reservation_label: str = ""
+    """The label under which reserved offerings carry their reservation's id; empty: the cloud has none."""
+    reserved_capacity: bool = True
+    """Whether reserved offerings may be bought from at all."""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +48,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     pools: tuple[PoolOffer, ...]
     """In order of preference: weight descending, then name descending."""
     options: SolveOptions
+    held: dict[str, int] = {}
+    """Reservations that claims on their way (not launched) will use, by reservation id: how many claims."""
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.requirements import Requirement, Requirements
+from karpenter.scheduling.stock import LOT, NO_LOT, Source, requirement_of, sources
 
 Mask = npt.NDArray[np.bool_]
 Amounts = npt.NDArray[np.int64]
@@ -35,8 +36,8 @@ class Evaluation(NamedTuple):
 class Catalogue:
     """A tuple of instance types, compiled. Arrays are by type, in the tuple's order."""
 
-    def __init__(self, types: tuple[InstanceType, ...]) -> None:
-        """Compile `types`."""
+    def __init__(self, types: tuple[InstanceType, ...], reservation_label: str = "") -> None:
+        """Compile `types`; reserved offerings carry their reservation's id under `reservation_label`."""
         self.types: Final = types
         self.names: Final = tuple(t.name for t in types)
         self.resources: Final = tuple(sorted({name for t in types for name in t.allocatable}))
@@ -44,14 +45,20 @@ class Catalogue:
         self.allocatable: Final = _matrix([t.allocatable for t in types], self.resources)
         self.capacity: Final = _matrix([t.capacity for t in types], self.capacity_resources)
         self._labels = _index_labels(types)
-        offerings = [(i, o) for i, t in enumerate(types) for o in t.offerings if o.available]
+        offerings = _rows(types, reservation_label)
+        self.lots: Final = {s.lot: s.pin for _, _, s in offerings if s.lot != NO_LOT}
+        """What claims that draw on a lot require, by lot; empty when nothing can run out."""
         kinds: dict[Requirements, int] = {}
         self._offering_kind = np.array(
-            [kinds.setdefault(o.requirements, len(kinds)) for _, o in offerings], dtype=np.int64
+            [
+                kinds.setdefault(r.add(requirement_of(s.lot)) if self.lots else r, len(kinds))
+                for _, r, s in offerings
+            ],
+            dtype=np.int64,
         )
         self._offering_kinds = list(kinds)
-        self._offering_type = np.array([i for i, _ in offerings], dtype=np.int64)
-        self._offering_price = np.array([o.price for _, o in offerings], dtype=np.float64)
+        self._offering_type = np.array([i for i, _, _ in offerings], dtype=np.int64)
+        self._offering_price = np.array([s.price for _, _, s in offerings], dtype=np.float64)
         self._offering_keys = frozenset(key for r in kinds for key in r)
         self._masks: dict[Requirement, Mask] = {}
         self._prices: dict[tuple[Requirements, frozenset[str]], Prices] = {}
@@ -91,6 +98,19 @@ class Catalogue:
             if not offering.intersects(requirements):
                 found.add(offering.single_value(key))
         return tuple(sorted(found - {""}))
+
+    def sources(self, chosen: int, requirements: Requirements, well_known: frozenset[str]) -> list[str]:
+        """Return the lots, and NO_LOT, that a node of type `chosen` could come from, cheapest first.
+
+        At the same price a lot comes before what is there without end.
+        """
+        found: dict[str, float] = {}
+        for row in np.flatnonzero(self._offering_type == chosen).tolist():
+            kind = self._offering_kinds[int(self._offering_kind[row])]
+            if not requirements.compatible(kind, well_known):
+                lot, price = kind.single_value(LOT), float(self._offering_price[row])
+                found[lot] = min(price, found.get(lot, price))
+        return sorted(found, key=lambda lot: (found[lot], lot == NO_LOT, lot))
 
     def distinct_values(self, key: str) -> Mask:
         """Return the values of `key` by type, as a matrix [type, value] over all values that types list."""
@@ -135,6 +155,17 @@ class Catalogue:
         return cached
 
 
+def _rows(types: tuple[InstanceType, ...], reservation_label: str) -> list[tuple[int, Requirements, Source]]:
+    """Return every way to buy a type at present: the type's number, what is required, how it is paid for."""
+    return [
+        (i, offering.requirements, source)
+        for i, kind in enumerate(types)
+        for offering in kind.offerings
+        if offering.available
+        for source in sources(kind, offering, reservation_label)
+    ]
+
+
 def _matrix(rows: Sequence[dict[str, int]], columns: Sequence[str]) -> Amounts:
     return np.array([[row.get(name, 0) for name in columns] for row in rows], dtype=np.int64).reshape(
         len(rows), len(columns)
@@ -154,14 +185,15 @@ def _index_labels(types: tuple[InstanceType, ...]) -> dict[str, tuple[Amounts, l
     return index
 
 
-_compiled: dict[int, Catalogue] = {}
+_compiled: dict[tuple[int, str], Catalogue] = {}
 
 
-def compiled(types: tuple[InstanceType, ...]) -> Catalogue:
+def compiled(types: tuple[InstanceType, ...], reservation_label: str = "") -> Catalogue:
     """Return `types` compiled; the same tuple object is compiled once."""
-    catalogue = _compiled.get(id(types))
+    key = (id(types), reservation_label)
+    catalogue = _compiled.get(key)
     if catalogue is None or catalogue.types is not types:
         while len(_compiled) >= _KEPT_CATALOGUES:
             del _compiled[next(iter(_compiled))]
-        catalogue = _compiled[id(types)] = Catalogue(types)
+        catalogue = _compiled[key] = Catalogue(types, reservation_label)
     return catalogue

@@ -8,6 +8,7 @@ from karpenter.model.problem import PlannedClaim
 from karpenter.model.requirements import SIMULATION_LABELS, Requirement, Requirements
 from karpenter.scheduling.bins import Bin
 from karpenter.scheduling.space import MAX_INSTANCE_TYPES, Axis, PoolSpace
+from karpenter.scheduling.stock import LOT
 
 
 class _Shape(msgspec.Struct, frozen=True):
@@ -59,7 +60,7 @@ def _shape(space: PoolSpace, planned: Bin, axis: Axis) -> _Shape:
     options.sort(key=lambda i: (price[i], names[i]))
     listed = _truncated(space, pattern.requirements, options)
     daemons = space.overhead[listed].min(axis=0)
-    shown = pattern.requirements.without(*SIMULATION_LABELS, labels.KUBERNETES_HOSTNAME)
+    shown = pattern.requirements.without(*SIMULATION_LABELS, LOT, labels.KUBERNETES_HOSTNAME)
     capacity_types = space.catalogue.capacity_types(listed, pattern.requirements, labels.CAPACITY_TYPE)
     return _Shape(
         requirements=shown.add(

@@ -28,6 +28,7 @@ from karpenter.scheduling.space import (
     how_many,
     relax_min_values,
 )
+from karpenter.scheduling.stock import Ledger
 from karpenter.scheduling.topology import Occupancy, Topology
 
 Values = tuple[str, ...]
@@ -67,9 +68,9 @@ class Pass:
         self.closed = closed
         self.by_priority = by_priority
         daemons = daemons_of(problem.snapshot.daemons)
-        well_known = problem.options.well_known_labels
         self.axis = Axis(_resource_names(problem, classes, [d.requests for d in daemons]))
-        self.spaces = [PoolSpace(offer, self.axis, daemons, well_known) for offer in problem.pools]
+        stock = Ledger(problem)
+        self.spaces = [PoolSpace(o, self.axis, daemons, problem.options, stock) for o in problem.pools]
         self.nodes = NodeTable(problem.nodes, self.axis, daemons, classes, topology)
         self.free_before = self.nodes.total_free()
         self.finder = CellFinder(self.spaces, self.nodes)
@@ -364,6 +365,7 @@ class Pass:
         if not start.has_min_values:
             # Whatever is launched counts against the limits: listing larger types would eat them up.
             allowed = allowed & space.not_larger(choice.chosen)
+        start = space.drawing(start, choice.chosen, allowed)
         return fill(space, self.topology, choice, start, allowed, queue, founding=founding), allowed
 
     def _ratio(self, pattern: Pattern) -> float:
@@ -401,10 +403,11 @@ class Pass:
         options = allowed & space.fits(pattern.used)
         bought = options & np.isfinite(space.evaluate(pattern.requirements).price)
         largest = space.capacity[bought].max(axis=0)
-        affordable = space.affordable(largest)
-        if affordable is not None:
-            copies = min(copies, affordable)
+        for most in (space.affordable(largest), space.in_stock(pattern.requirements)):
+            if most is not None:
+                copies = min(copies, most)
         space.take(largest, copies)
+        space.draw(pattern.requirements, copies)
         names: list[list[str]] = [[] for _ in range(copies)]
         for i, count in pattern.counts.items():
             keys = asks[i].take(count * copies)

@@ -10,16 +10,19 @@ from karpenter.apis.core import Pod, Taint
 from karpenter.base.quantity import Resources
 from karpenter.model import taints
 from karpenter.model.pods import has_dra_requirements, host_ports, ports_conflict, requests
-from karpenter.model.problem import PoolOffer
-from karpenter.model.requirements import SIMULATION_LABELS, Requirements
+from karpenter.model.problem import PoolOffer, SolveOptions
+from karpenter.model.requirements import SIMULATION_LABELS, Requirement, Requirements
 from karpenter.scheduling.catalogue import Amounts, Evaluation, Mask, Prices, compiled
 from karpenter.scheduling.classes import (
     TOLERATE_PREFERENCES,
     Port,
     Variant,
 )
+from karpenter.scheduling.stock import LOT, Ledger, lot_of, open_lots, requirement_of
 from karpenter.scheduling.terms import node_terms, term_requirements
 
+_EMPTY = Requirements()
+_NOT_RESERVED = Requirement.of(labels.CAPACITY_TYPE, "NotIn", (labels.CAPACITY_RESERVED,))
 MAX_INSTANCE_TYPES = 600
 """How many types one claim may list."""
 
@@ -89,16 +92,19 @@ class PoolSpace:
     """One pool during one solve. Only `remaining` changes, as claims are planned."""
 
     def __init__(
-        self, offer: PoolOffer, axis: Axis, daemons: Sequence[Daemon], well_known: frozenset[str]
+        self, offer: PoolOffer, axis: Axis, daemons: Sequence[Daemon], options: SolveOptions, ledger: Ledger
     ) -> None:
-        """Compile `offer` for a problem over the resources of `axis`."""
+        """Compile `offer` for a problem over the resources of `axis`; `ledger` is shared with other pools."""
         self.offer = offer
         self.name = offer.pool.name
         self.place = f"nodepool/{self.name}"
-        self.well_known = well_known
+        self.ledger = ledger
         self.requirements = template_requirements(offer)
+        if not options.reserved_capacity:
+            self.requirements = self.requirements.add(_NOT_RESERVED)
         self.taints: list[Taint] = offer.pool.spec.template.spec.taints
-        self.catalogue = catalogue = compiled(offer.instance_types)
+        self.catalogue = catalogue = compiled(offer.instance_types, options.reservation_label)
+        self.well_known = options.well_known_labels | {LOT}
         self.allocatable = np.zeros((len(catalogue), len(axis.names)), dtype=np.int64)
         self.allocatable[:, [axis.column[name] for name in catalogue.resources]] = catalogue.allocatable
         self.overhead = np.zeros_like(self.allocatable)
@@ -114,8 +120,7 @@ class PoolSpace:
         for i, name in enumerate(self.limited):
             if name in catalogue.capacity_resources:
                 self.capacity[:, i] = catalogue.capacity[:, catalogue.capacity_resources.index(name)]
-        self.limits_version = 0
-        """Changes whenever other types than before stay within the limits."""
+        self._limits_version = 0
         self._within = self._count_within()
         self._evaluations: dict[Requirements, Evaluation] = {}
         self._merged: dict[tuple[Requirements, Variant], Requirements | str] = {}
@@ -133,8 +138,20 @@ class PoolSpace:
             if daemon.ports:
                 self.daemon_ports.append((runs, daemon.ports))
 
+    @property
+    def limits_version(self) -> tuple[int, int]:
+        """Changes whenever other types than before stay within the limits, or something has run out."""
+        return self._limits_version, self.ledger.version
+
     def evaluate(self, requirements: Requirements) -> Evaluation:
-        """Return which types can be bought under `requirements`, and their prices."""
+        """Return which types can be bought under `requirements`, and their prices.
+
+        What has run out can only be had by nodes that draw on it already.
+        """
+        if self.catalogue.lots and LOT not in requirements:
+            still_open = open_lots(self.ledger)
+            if still_open is not None:
+                requirements = requirements.add(still_open)
         found = self._evaluations.get(requirements)
         if found is None:
             found = self._evaluations[requirements] = self.catalogue.evaluate(requirements, self.well_known)
@@ -200,7 +217,35 @@ class PoolSpace:
             within = self._count_within()
             if not np.array_equal(within, self._within):
                 self._within = within
-                self.limits_version += 1
+                self._limits_version += 1
+
+    def drawing(self, start: Requirements, chosen: int, allowed: Mask) -> Requirements:
+        """Return what a node bought as type `chosen` is: it draws on the cheapest lot, or on none.
+
+        Lots without enough different types for minValues are passed over.
+        """
+        if not self.catalogue.lots:
+            return start
+        still_open = open_lots(self.ledger)
+        wanted = start if still_open is None else start.add(still_open)
+        found = start
+        for lot in self.catalogue.sources(chosen, wanted, self.well_known):
+            pin = self.catalogue.lots.get(lot, _EMPTY)
+            found = start.add(requirement_of(lot)).merge(pin)
+            if not self.achieved(found, np.isfinite(self.evaluate(found).price) & allowed):
+                break
+        return found
+
+    def in_stock(self, requirements: Requirements) -> int | None:
+        """Return how many nodes of `requirements` the lot they draw on is good for; None: any number."""
+        lot = lot_of(requirements)
+        return self.ledger.left[lot] if lot else None
+
+    def draw(self, requirements: Requirements, count: int) -> None:
+        """Take `count` nodes of `requirements` from the lot they draw on, if any."""
+        lot = lot_of(requirements)
+        if lot:
+            self.ledger.take(lot, count)
 
     def not_larger(self, chosen: int) -> Mask:
         """Return, by type, whether it takes no more of the limits than type `chosen` does."""

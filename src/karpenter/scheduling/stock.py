@@ -1,0 +1,111 @@
+"""What there is only so much of: reservations, the last machines of a kind, prices for the first few nodes.
+
+Each such thing is a lot. Wherever an instance type can be bought from a lot, the compiled catalogue has an
+offering of its own for it, which requires the lot's name under `LOT`; a planned node that draws on a lot
+requires it too, so that whoever joins later can neither move it to another offering nor make it dearer. All
+other nodes require `NO_LOT`. One ledger, shared by all pools, knows how much is left.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from karpenter.apis import labels
+from karpenter.model.instancetype import InstanceType, Offering
+from karpenter.model.problem import Problem
+from karpenter.model.requirements import Requirement, Requirements
+
+LOT: Final = "simulation.karpenter.sh/lot"
+"""Label of planned nodes while a plan is made; no claim shows it."""
+NO_LOT: Final = "-"
+
+
+class Source(msgspec.Struct, frozen=True):
+    """One way to pay for an offering."""
+
+    lot: str
+    """Its name, or NO_LOT."""
+    stock: int | None
+    """How many nodes it is good for; None: any number."""
+    price: float
+    """USD per hour of a node."""
+    pin: Requirements
+    """What a claim has to require so that it gets this and nothing else."""
+
+
+def sources(kind: InstanceType, offering: Offering, reservation_label: str) -> Iterator[Source]:
+    """Yield the ways to pay for an offering of `kind`: its lots, then what is there without end."""
+    place = f"{kind.name}/{offering.zone}/{offering.capacity_type}"
+    if offering.stock is not None:
+        reservation = offering.requirements.single_value(reservation_label) if reservation_label else ""
+        own = {labels.CAPACITY_TYPE: offering.capacity_type}
+        own |= {reservation_label: reservation} if reservation else {labels.ZONE: offering.zone}
+        pin = Requirements.from_labels({key: value for key, value in own.items() if value})
+        yield Source(reservation or place, max(0, offering.stock), offering.price, pin)
+        return
+    for number, (count, price) in enumerate(offering.steps):
+        name = f"{offering.commitment or place}#{number}"
+        yield Source(name, count, price, Requirements())
+    yield Source(NO_LOT, None, offering.price, Requirements())
+
+
+def requirement_of(lot: str) -> Requirement:
+    """Return what a node that draws on `lot` requires."""
+    return Requirement.of(LOT, "In", (lot,))
+
+
+class Ledger:
+    """How much is left of every lot while a plan is made."""
+
+    def __init__(self, problem: Problem) -> None:
+        """Count what the pools of `problem` offer, less what claims on their way hold.
+
+        Pools that see different amounts of the same lot see it at different times: the least counts.
+        """
+        label = problem.options.reservation_label
+        self.reservation_label: Final = label
+        offered: dict[str, int] = {}
+        for types in {id(o.instance_types): o.instance_types for o in problem.pools}.values():
+            for lot, stock in _lots(types, label):
+                offered[lot] = min(stock, offered.get(lot, stock))
+        held = problem.held
+        self.left = {lot: max(0, stock - held.get(lot, 0)) for lot, stock in sorted(offered.items())}
+        self.awaited: Final = frozenset(
+            lot for lot, stock in offered.items() if stock > 0 and not self.left[lot]
+        )
+        """Lots that only claims on their way have used up: should one fail, there is some again."""
+        self.version = 0
+        """Changes whenever a lot runs out."""
+        self.used_up = self._used_up()
+
+    def take(self, lot: str, count: int) -> None:
+        """Use `count` of `lot`, as many as are left at most."""
+        if lot in self.left:
+            self.left[lot] -= count
+            if not self.left[lot]:
+                self.version += 1
+                self.used_up = self._used_up()
+
+    def _used_up(self) -> tuple[str, ...]:
+        return tuple(lot for lot, left in self.left.items() if left <= 0)
+
+
+def _lots(types: Iterable[InstanceType], reservation_label: str) -> Iterator[tuple[str, int]]:
+    for kind in types:
+        for offering in kind.offerings:
+            if offering.stock is not None or offering.steps:
+                for source in sources(kind, offering, reservation_label):
+                    if source.stock is not None:
+                        yield source.lot, source.stock
+
+
+def lot_of(requirements: Requirements) -> str:
+    """Return the lot that a planned node draws on; empty for none."""
+    lot = requirements.single_value(LOT)
+    return "" if lot == NO_LOT else lot
+
+
+def open_lots(ledger: Ledger) -> Requirement | None:
+    """Return what a node that does not draw on any lot yet requires of those it may; None: nothing."""
+    return Requirement.of(LOT, "NotIn", ledger.used_up) if ledger.used_up else None
