@@ -266,3 +266,23 @@ def test_default_constraints_spread_pods_that_bring_none(
             await env.expect_provisioned(pods, claims=claims)
 
     run_virtual(scenario())
+
+
+def test_a_pod_that_names_its_host_waits_for_it() -> None:
+    """It gets its place on that node when there is room, and no other machine is bought for it."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            await env.create(a_nodepool())
+            await env.expect_provisioned([await env.create(a_pod("first"))], claims=1)
+            host = (await env.nodes())[0].name
+            selector = {known.KUBERNETES_HOSTNAME: host}
+            fits = await env.create(a_pod("fits", cpu="100m", node_selector=selector))
+            await env.expect_provisioned([fits], claims=1)
+            await env.create(a_pod("too-large", cpu="64", node_selector=selector))
+            await env.wait(60)
+            assert len(await env.claims()) == 1
+            event = await env.expect_event("FailedScheduling")
+            assert event.involved_object.name == "too-large"
+
+    run_virtual(scenario())
