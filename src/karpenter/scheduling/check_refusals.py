@@ -1,25 +1,21 @@
 """Was it necessary to refuse these pods? Each is tried again, alone, beside everything the plan does."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from karpenter.apis import labels as known
 from karpenter.apis.core import Pod
-from karpenter.base.quantity import Resources, fits, total
-from karpenter.model.pods import pod_key, requests
-from karpenter.model.problem import Plan, PlannedClaim, Problem
+from karpenter.model.pods import pod_key
+from karpenter.model.problem import Plan, Problem
 from karpenter.model.reasons import Unschedulable
-from karpenter.model.requirements import Requirement, Requirements
-from karpenter.scheduling.check_claims import claim_faults
-from karpenter.scheduling.check_company import attracted_by, repelled_by, spread_by
-from karpenter.scheduling.check_fit import unsupported, ways
+from karpenter.scheduling.check_fit import unsupported
 from karpenter.scheduling.check_likeness import Likeness
 from karpenter.scheduling.check_limits import limits, stock
-from karpenter.scheduling.check_market import Market, pool_requirements
+from karpenter.scheduling.check_market import Market
 from karpenter.scheduling.check_neighbours import quarrels
 from karpenter.scheduling.check_nodes import node_faults
+from karpenter.scheduling.check_openings import claims_for
 from karpenter.scheduling.check_order import unbindable
 from karpenter.scheduling.check_places import places_and_residents
 
@@ -61,9 +57,7 @@ def _openings(market: Market, plan: Plan, pods: Mapping[str, Pod], refused: Unsc
         more = msgspec.structs.replace(plan, placements=placements, unschedulable=rest)
         if _works(market, more, pods, refused.pod):
             yield f"node {node.name} could take it"
-    for claim in _claims_for(market, pod):
-        if any(claim_faults(market, claim, [(pod, 1)])):
-            continue
+    for claim in claims_for(market, [(pod, 1)]):
         more = msgspec.structs.replace(plan, claims=(*plan.claims, claim), unschedulable=rest)
         if _works(market, more, pods, refused.pod):
             where = claim.requirements.without(known.INSTANCE_TYPE, known.NODEPOOL)
@@ -76,63 +70,3 @@ def _works(market: Market, plan: Plan, pods: Mapping[str, Pod], last: str) -> bo
     places, residents = places_and_residents(market, plan, pods)
     snapshot = market.problem.snapshot
     return not any(quarrels(snapshot, residents)) and not any(unbindable(snapshot, places, residents, last))
-
-
-def _claims_for(market: Market, pod: Pod) -> Iterator[PlannedClaim]:
-    """Yield claims for `pod` alone, of all types that hold it and of each: undecided, and in each domain."""
-    keys = _topology_keys(market.problem)
-    for name, offer in market.offers.items():
-        for way in ways(pod):
-            merged = pool_requirements(offer).merge(way)
-            if pool_requirements(offer).compatible(way, market.well_known):
-                continue
-            for narrowed in _narrowed(market, name, merged, keys):
-                types = _types(market, name, narrowed, requests(pod))
-                for listed in (types, *([t] for t in types if len(types) > 1)):
-                    if listed:
-                        yield _claim(market, name, narrowed, listed, pod)
-
-
-def _topology_keys(problem: Problem) -> list[str]:
-    everyone = [*problem.pods, *(p for n in problem.snapshot.nodes for p in n.pods)]
-    spreads = {c.topology_key for p in everyone for c in spread_by(p)}
-    return sorted(spreads | {t.topology_key for p in everyone for t in (*attracted_by(p), *repelled_by(p))})
-
-
-def _narrowed(
-    market: Market, pool: str, requirements: Requirements, keys: Sequence[str]
-) -> Iterator[Requirements]:
-    """Yield `requirements` as they are, then with every choice of the domains they leave open."""
-    yield requirements
-    offerings = {o.requirements for t in market.types[pool] for o in market.offerings(pool, requirements, t)}
-    for place in sorted(offerings, key=str):
-        here = requirements.merge(place)
-        open_keys = [key for key in keys if len(here.get(key).permitted()) > 1]
-        for values in product(*(here.get(key).permitted() for key in open_keys)):
-            chosen = zip(open_keys, values, strict=True)
-            yield here.add(*(Requirement.of(key, "In", [value]) for key, value in chosen))
-
-
-def _types(market: Market, pool: str, requirements: Requirements, asked: Resources) -> list[str]:
-    """Return the types that hold `asked` and can be had, cheapest first."""
-    found = []
-    for name, instance_type in market.types[pool].items():
-        _, overhead = market.daemons(pool, name)
-        if (
-            not requirements.intersects(instance_type.requirements)
-            and market.offerings(pool, requirements, name)
-            and fits(total([asked, overhead]), instance_type.allocatable)
-        ):
-            found.append((market.cheapest(pool, requirements, name), name))
-    return [name for _, name in sorted(found)]
-
-
-def _claim(market: Market, pool: str, requirements: Requirements, types: list[str], pod: Pod) -> PlannedClaim:
-    return PlannedClaim(
-        pool=market.offers[pool].pool,
-        requirements=requirements.add(Requirement.of(known.INSTANCE_TYPE, "In", types)),
-        instance_types=tuple(types),
-        requests=requests(pod),
-        pods=(pod_key(pod),),
-        price=market.cheapest(pool, requirements, types[0]),
-    )

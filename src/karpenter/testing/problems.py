@@ -62,7 +62,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     """Pods may prefer nodes to others, and pools have PreferNoSchedule taints: such wishes cost money."""
 
 
-TINY = Scale(workloads=3, replicas=3, pods=6, types=4, nodes=2, pools=2, zones=2, preferences=False)
+TINY = Scale(workloads=3, replicas=3, pods=6, types=4, nodes=2, pools=1, zones=2, preferences=False)
 """Small enough to try everything (`karpenter.testing.exhaustive`)."""
 
 
