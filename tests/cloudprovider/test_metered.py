@@ -30,6 +30,7 @@ class SlowCloud:
     name = "slow"
     node_classes: tuple[type[NodeClass], ...] = ()
     well_known_labels: frozenset[str] = frozenset({"example.com/label"})
+    reservation_label = "example.com/reservation"
     volume_rules = VolumeRules(unsupported_provisioners=frozenset({"old.example.com"}))
 
     def __init__(self, clock: LoopClock, error: Exception | None = None) -> None:
@@ -81,6 +82,7 @@ def test_calls_pass_through_and_are_timed_by_controller() -> None:
         assert await metered.list() == []
         assert metered.repair_policies() == cloud.repair_policies()
         assert metered.well_known_labels == cloud.well_known_labels
+        assert metered.reservation_label == cloud.reservation_label
         assert metered.volume_rules == cloud.volume_rules
         name = "karpenter_cloudprovider_duration_seconds_sum"
         where = {"controller": "nodeclaim.lifecycle", "method": "Create", "provider": "slow"}

@@ -34,6 +34,7 @@ class MeteredProvider:
         self.name = inner.name
         self.node_classes: tuple[type[NodeClass], ...] = inner.node_classes
         self.well_known_labels = inner.well_known_labels
+        self.reservation_label = inner.reservation_label
         self.volume_rules = inner.volume_rules
         self._clock = clock
         names = ["controller", "method", "provider"]

@@ -17,6 +17,7 @@ class OverlaidProvider:
         self.name = inner.name
         self.node_classes: tuple[type[NodeClass], ...] = inner.node_classes
         self.well_known_labels = inner.well_known_labels
+        self.reservation_label = inner.reservation_label
         self.volume_rules = inner.volume_rules
 
     async def run(self) -> None:

@@ -60,6 +60,9 @@ class CloudProvider(Protocol):
     """Kinds it serves, each with its `resource`; the first is the default."""
     well_known_labels: frozenset[str]
     """Labels, beyond the core's, that its instance types define."""
+    reservation_label: str
+    """The one of them that holds the reservation's id, where an offering is reserved; other offerings require
+    that it does not exist. Empty: the cloud has no reservations."""
     volume_rules: VolumeRules
     """Storage that its nodes cannot use."""
 

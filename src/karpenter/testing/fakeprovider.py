@@ -100,6 +100,7 @@ class FakeProvider:
     name = "fake"
     node_classes: tuple[type[NodeClass], ...] = (KwokNodeClass,)
     well_known_labels: frozenset[str] = frozenset()
+    reservation_label = ""
     volume_rules = VolumeRules()
 
     def __init__(

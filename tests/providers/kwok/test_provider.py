@@ -33,6 +33,7 @@ from karpenter.providers.kwok.nodeclass import KwokNodeClass
 from karpenter.testing.builders import (
     a_node,
     a_nodeclaim,
+    a_nodepool,
     an_instance_type,
     an_offering,
     some_instance_types,
@@ -392,5 +393,44 @@ def test_a_lost_node_comes_back_while_its_machine_boots() -> None:
             assert (await env.client.get(Node, "claim")).metadata.uid != first.metadata.uid
             with pytest.raises(NotFound):
                 await env.client.get(Node, "another")
+
+    run_virtual(scenario())
+
+
+def reserved_type(stock: int) -> InstanceType:
+    """Return a type that a reservation of `stock` machines and on-demand offer."""
+    id_label = {KwokProvider.reservation_label: "r-1"}
+    reservation = an_offering("zone-a", labels.CAPACITY_RESERVED, 0.001, labels=id_label)
+    return an_instance_type(offerings=[an_offering(), replace(reservation, stock=stock)])
+
+
+def test_a_reservation_has_as_many_machines_as_it_says() -> None:
+    """What is launched is taken off at once and after a restart, and comes back when the machine is gone."""
+
+    async def left(env: Rig) -> int | None:
+        (kind,) = await env.provider.instance_types(a_nodepool())
+        return kind.offerings[1].stock
+
+    async def scenario() -> None:
+        async with rig([reserved_type(2)]) as env:
+            await env.node_class()
+            wanted = [(labels.CAPACITY_TYPE, "In", [labels.CAPACITY_RESERVED])]
+            claims = [await env.claim(f"claim-{i}", requirements=wanted) for i in range(3)]
+            bought = [await env.provider.create(claim) for claim in claims[:2]]
+            assert [c.metadata.labels[KwokProvider.reservation_label] for c in bought] == ["r-1", "r-1"]
+            assert await left(env) == 0
+            with pytest.raises(InsufficientCapacity):
+                await env.provider.create(claims[2])
+            assert (await env.launch(claims[1])).status == bought[1].status  # repeated, not bought again
+            await env.launch(claims[0])
+            await env.clock.sleep(1)
+            await env.restart()
+            assert await left(env) == 0
+            assert await env.provider.instance_types(a_nodepool()) is await env.provider.instance_types(
+                a_nodepool()
+            )
+            await env.client.delete(NodeClaim, "claim-0")
+            await env.clock.sleep(1)
+            assert await left(env) == 1
 
     run_virtual(scenario())

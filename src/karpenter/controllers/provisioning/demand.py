@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from karpenter.apis import conditions
+from karpenter.apis import labels as known
 from karpenter.apis.core import Pod
 from karpenter.apis.karpenter import NodePool
 from karpenter.base.quantity import Resources, resources_of, subtract
@@ -13,6 +14,7 @@ from karpenter.model.instancetype import InstanceType
 from karpenter.model.pdbs import PdbLimits
 from karpenter.model.pods import do_not_disrupt_active, is_reschedulable, pod_key
 from karpenter.model.problem import PoolOffer, Problem, SolveOptions
+from karpenter.model.requirements import Requirements
 from karpenter.model.snapshot import Snapshot
 
 
@@ -95,8 +97,30 @@ def problem_of(
             min_values_strict=settings.min_values_policy != "BestEffort",
             well_known_labels=context.well_known_labels,
             ignore_dra_requests=settings.ignore_dra_requests,
+            reservation_label=context.provider.reservation_label,
+            reserved_capacity=settings.feature_gates.get("ReservedCapacity", True),
         ),
+        held=held(snapshot, context.provider.reservation_label),
     )
+
+
+def held(snapshot: Snapshot, reservation_label: str) -> dict[str, int]:
+    """Return how much of what is scarce the claims that are not launched yet will take, by its name.
+
+    Names are those of `karpenter.scheduling.stock`: a reservation's id, or `type/zone/capacity type`. Once a
+    machine is launched the cloud counts it.
+    """
+    counts: dict[str, int] = {}
+    for node in snapshot.nodes:
+        if node.claim is None or node.provider_id or node.marked_for_deletion:
+            continue
+        wanted = Requirements.from_specs(node.claim.spec.requirements)
+        place = [wanted.single_value(k) for k in (known.INSTANCE_TYPE, known.ZONE, known.CAPACITY_TYPE)]
+        reservation = wanted.single_value(reservation_label) if reservation_label else ""
+        name = reservation or ("/".join(place) if all(place) else "")
+        if name:
+            counts[name] = counts.get(name, 0) + 1
+    return dict(sorted(counts.items()))
 
 
 def remaining(context: Context, pool: NodePool) -> Resources:

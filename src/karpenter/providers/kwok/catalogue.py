@@ -152,13 +152,18 @@ def _check_offering(where: str, offering: _Offering) -> None:
         raise CatalogueError(f"{where}: Requirements: {error}") from error
 
 
+def _stock(offering: _Offering) -> int | None:
+    reserved = any(labels.CAPACITY_RESERVED in e.values for e in offering.requirements)
+    return offering.reservation_capacity if reserved else offering.reservation_capacity or None
+
+
 def _build(entry: _Entry) -> InstanceType:
     offerings = tuple(
         Offering(
             requirements=Requirements.from_specs(offering.requirements),
             price=offering.price,
             available=offering.available,
-            stock=offering.reservation_capacity or None,
+            stock=_stock(offering),
         )
         for offering in entry.offerings
     )

@@ -6,6 +6,8 @@ _GROUP = "karpenter.kwok.sh"
 _SIZE, _FAMILY = f"{_GROUP}/instance-size", f"{_GROUP}/instance-family"
 _CPU, _MEMORY = f"{_GROUP}/instance-cpu", f"{_GROUP}/instance-memory"
 
+RESERVATION = f"{_GROUP}/reservation-id"
+"""Names the reservation of a reserved offering, and of the machines bought from it."""
 KWOK_LABELS: frozenset[str] = frozenset({_SIZE, _FAMILY, _CPU, _MEMORY})
 """Labels of simulated types; pods may select them without a NodePool naming them."""
 

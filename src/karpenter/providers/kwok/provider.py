@@ -35,8 +35,10 @@ from karpenter.kube.informer import Change
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.volumerules import VolumeRules
 from karpenter.providers.kwok.catalogue import EC2_LABELS, KWOK_LABELS
+from karpenter.providers.kwok.kwoklabels import RESERVATION
 from karpenter.providers.kwok.nodeclass import KwokNodeClass
 from karpenter.providers.kwok.offers import Offer, PriceOrder, labels_of
+from karpenter.providers.kwok.stock import Stock
 from karpenter.runtime import Controller, Result
 
 log = structlog.get_logger()
@@ -54,11 +56,12 @@ class KwokProvider:
 
     name = "kwok"
     node_classes: tuple[type[NodeClass], ...] = (KwokNodeClass,)
+    reservation_label = RESERVATION
 
     def __init__(self, context: ProviderContext, types: tuple[InstanceType, ...]) -> None:
         self._client = context.client
         self._clock = context.clock
-        self._types = types
+        self._stock = Stock(types)
         self._overlays = context.overlays
         self._offers = {id(types): (types, PriceOrder(types))}
         self._by_name = {kind.name: kind for kind in types}
@@ -91,7 +94,7 @@ class KwokProvider:
         ready = get(node_class.status.conditions, "Ready")
         if ready is not None and ready.status == "False":
             raise NodeClassNotReady(ready.message or ready.reason)
-        offer = self._offers_of(claim.metadata.labels.get(labels.NODEPOOL, "")).cheapest(claim)
+        offer = self._offers_for(claim).cheapest(claim)
         if offer is None:
             raise InsufficientCapacity(f"no available offering satisfies nodeclaim {claim.name!r}")
         return self._launched(claim, offer)
@@ -111,18 +114,14 @@ class KwokProvider:
         raise NodeClaimNotFound(f"instance {provider_id} is gone")
 
     async def list(self) -> Sequence[NodeClaim]:
-        found = {
-            node.spec.provider_id: _of_node(node)
-            for node in self._nodes.items()
-            if node.spec.provider_id.startswith(PREFIX)
-        }
+        found = {node.spec.provider_id: _of_node(node) for node in self._nodes.items() if _is_ours(node)}
         for claim in self._claims.items():
             if _is_booting(claim):
                 found.setdefault(claim.status.provider_id, claim)
         return [found[provider_id] for provider_id in sorted(found)]
 
     async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
-        return self._types
+        return self._types_left()
 
     async def drift_reason(self, claim: NodeClaim) -> str:
         return ""
@@ -133,14 +132,25 @@ class KwokProvider:
             RepairPolicy("Ready", "Unknown", _UNHEALTHY_SECONDS),
         )
 
-    def _offers_of(self, pool: str) -> PriceOrder:
-        """Return what `pool` can buy, by the prices it sees. Raises UnevaluatedNodePool."""
-        types = self._types if self._overlays is None else self._overlays.apply(pool, self._types)
+    def _offers_for(self, claim: NodeClaim) -> PriceOrder:
+        """Return what the claim's pool can buy, by the prices it sees. Raises UnevaluatedNodePool."""
+        pool = claim.metadata.labels.get(labels.NODEPOOL, "")
+        types = self._types_left(besides=node_name(claim))
+        if self._overlays is not None:
+            types = self._overlays.apply(pool, types)
         if id(types) not in self._offers:
             if len(self._offers) >= _KEPT_OFFERS:
                 self._offers.clear()
             self._offers[id(types)] = types, PriceOrder(types)  # holding the tuple keeps its id its own
         return self._offers[id(types)][1]
+
+    def _types_left(self, besides: str = "") -> tuple[InstanceType, ...]:
+        """Return the catalogue less what machines, but for one, use of reservations."""
+        machines = {n.name: n.metadata.labels for n in self._nodes.items() if _is_ours(n)}
+        claims = self._claims.items()
+        machines |= {node_name(c): c.metadata.labels for c in claims if _is_booting(c)}
+        launched = {node_name(c): bool(c.status.provider_id) for c in claims}
+        return self._stock.types(machines, launched, besides)
 
     def _launched(self, claim: NodeClaim, offer: Offer) -> NodeClaim:
         kind = offer.instance_type
@@ -151,6 +161,7 @@ class KwokProvider:
             capacity=dict(format_resources(kind.capacity)),
             allocatable=dict(format_resources(kind.allocatable)),
         )
+        self._stock.grant(node_name(claim), metadata.labels)
         return msgspec.structs.replace(claim, metadata=metadata, status=status)
 
     async def _reconcile(self, name: str) -> Result:
@@ -220,6 +231,10 @@ class KwokProvider:
 def node_name(claim: NodeClaim) -> str:
     """Return the name of the claim's Node; the claim's own, so that creating twice is creating once."""
     return claim.name
+
+
+def _is_ours(node: Node) -> bool:
+    return node.spec.provider_id.startswith(PREFIX)
 
 
 def is_managed(node: Node) -> bool:
