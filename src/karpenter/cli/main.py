@@ -1,4 +1,4 @@
-"""`karpenter`: run, up, validate, version. Each command imports what it needs only when it is called."""
+"""`karpenter`: run, up, plan, validate, version. Each command imports what it needs when it is called."""
 
 import sys
 from pathlib import Path
@@ -70,6 +70,49 @@ def up(
                 plain=plain or not sys.stdout.isatty(),
             )
         )
+    )
+
+
+@app.command()
+def plan(
+    files: Annotated[
+        list[str] | None,
+        typer.Option("--filename", "-f", help="YAML or JSON files, scenario files, folders; - is stdin."),
+    ] = None,
+    more: Annotated[list[str] | None, typer.Argument(help="More files.", metavar="[FILES]...")] = None,
+    instance_types: Annotated[
+        str,
+        typer.Option(help="Catalogue: ec2 (default), generic, or a file (upstream's or a scenario's)."),
+    ] = "",
+    zones: Annotated[str, typer.Option(help="Buy in these zones only, by commas.")] = "",
+    preference_policy: Annotated[str, typer.Option(help="Respect (default) or Ignore.")] = "",
+    min_values_policy: Annotated[str, typer.Option(help="Strict (default) or BestEffort.")] = "",
+    solve_budget: Annotated[str, typer.Option(help="Longest time to search for a cheaper plan.")] = "1s",
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="Count steps, not seconds: same input, same bytes.")
+    ] = False,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Return 1 when the plan leaves pods out.")
+    ] = False,
+    output: Annotated[str, typer.Option("--output", "-o", help="table, json or yaml.")] = "table",
+) -> None:
+    """Say which nodes these manifests need and what they cost, without a cluster."""
+    from karpenter.base.clock import SystemClock
+    from karpenter.cli.plan import PlanOptions, plan_command
+
+    options = PlanOptions(
+        files=(*(files or ()), *(more or ())),
+        instance_types=instance_types,
+        zones=zones,
+        preference_policy=preference_policy,
+        min_values_policy=min_values_policy,
+        solve_budget=solve_budget,
+        deterministic=deterministic,
+        exit_code=exit_code,
+        output=output,
+    )
+    raise typer.Exit(
+        plan_command(options, stdin=sys.stdin.buffer, out=sys.stdout, err=sys.stderr, clock=SystemClock())
     )
 
 

@@ -3,6 +3,7 @@
 import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Literal, TextIO
 
 import msgspec
@@ -20,6 +21,7 @@ from karpenter.cloudprovider.overlays import pool_labels
 
 OK, FOUND, UNREADABLE = 0, 1, 2
 _CRD = "CustomResourceDefinition"
+UNKNOWN_FIELD = "unknown field: the API server would drop it"
 _OUR_GROUPS = ("karpenter.sh", "karpenter.kwok.sh", "autoscaling.x-k8s.io")
 
 
@@ -178,6 +180,16 @@ def _twice(
     return [("warning", FieldError("metadata.name", name, problem, "keep one; the last one applied wins"))]
 
 
+@cache
+def _our_schemas() -> "_Schemas":
+    return _Schemas(())
+
+
+def shaped_by_crd(obj: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return an object of one of our kinds with its schema's defaults; None for other kinds."""
+    return _our_schemas().check(obj)[1]
+
+
 class _Schemas:
     """The validators of the kinds we ship, and of CRDs found among the manifests."""
 
@@ -221,7 +233,7 @@ def _unknown_fields(given: Any, shaped: Any, path: str) -> Iterator[FieldError]:
             elif value is not None:
                 close = difflib.get_close_matches(name, [*shaped, *_COMMON_FIELDS], n=1)
                 fix = f"did you mean {close[0]}?" if close else "remove it"
-                yield FieldError(where, value, "unknown field: the API server would drop it", fix)
+                yield FieldError(where, value, UNKNOWN_FIELD, fix)
     elif isinstance(given, list) and isinstance(shaped, list):
         for number, (left, right) in enumerate(zip(given, shaped, strict=True)):
             yield from _unknown_fields(left, right, f"{path}[{number}]")

@@ -17,11 +17,12 @@ def daemon_pods(daemon_sets: Sequence[DaemonSet], pods: Informer[Pod]) -> tuple[
     The newest real pod stands for its set where there is one (webhooks and LimitRanges may have changed its
     requests), else the template. `pods` has an index `owner` by the uids of owner references.
     """
-    found = [_daemon_pod(each, pods.by_index("owner", each.metadata.uid)) for each in daemon_sets]
+    found = [daemon_pod(each, pods.by_index("owner", each.metadata.uid)) for each in daemon_sets]
     return tuple(sorted(found, key=lambda pod: pod.key))
 
 
-def _daemon_pod(daemon_set: DaemonSet, running: Sequence[Pod]) -> Pod:
+def daemon_pod(daemon_set: DaemonSet, running: Sequence[Pod]) -> Pod:
+    """Return the pod that a DaemonSet would run on a new node; `running` are those it runs by now."""
     meta = daemon_set.metadata
     template = daemon_set.spec.template
     owner = OwnerReference(

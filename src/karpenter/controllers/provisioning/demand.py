@@ -1,6 +1,6 @@
 """What a pass is about: the pods that need a place, and the Problem that asks the solver for one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from karpenter.apis import conditions
@@ -16,6 +16,7 @@ from karpenter.model.pods import do_not_disrupt_active, is_reschedulable, pod_ke
 from karpenter.model.problem import PoolOffer, Problem, SolveOptions
 from karpenter.model.requirements import Requirements
 from karpenter.model.snapshot import Snapshot
+from karpenter.model.volumerules import VolumeRules
 
 
 class Demand(NamedTuple):
@@ -41,10 +42,16 @@ def demand_of(context: Context, snapshot: Snapshot) -> Demand:
 
     A pod that a claim on its way is reserved for has its place and is left out.
     """
+    reserved = context.cluster.reserved_for
+    return demand_in(snapshot, context.provider.volume_rules, lambda pod: bool(reserved(pod)))
+
+
+def demand_in(snapshot: Snapshot, rules: VolumeRules, reserved: Callable[[Pod], bool]) -> Demand:
+    """Return who needs a place in `snapshot`; `reserved` tells whether a pod has one already. Pure."""
     wanted: list[Pod] = []
     invalid: list[tuple[Pod, str]] = []
     for pod in snapshot.pending:
-        error = pod_error(pod, snapshot, context.provider.volume_rules)
+        error = pod_error(pod, snapshot, rules)
         if error:
             invalid.append((pod, error))
         else:
@@ -61,7 +68,7 @@ def demand_of(context: Context, snapshot: Snapshot) -> Demand:
             and is_reschedulable(pod)
             and not do_not_disrupt_active(pod, now)
             and not pdbs.fully_blocking(pod)
-            and not context.cluster.reserved_for(pod)
+            and not reserved(pod)
         )
     return Demand(tuple(sorted(wanted, key=pod_key)), tuple(invalid))
 

@@ -1,0 +1,210 @@
+"""`karpenter plan`: which nodes these manifests need, offline: no cluster, no cloud, nothing is created."""
+
+from typing import BinaryIO, TextIO
+
+import msgspec
+import yaml
+
+from karpenter.apis import labels as known
+from karpenter.apis.karpenter import (
+    NodeClaimTemplate,
+    NodeClaimTemplateSpec,
+    NodeClassRef,
+    NodePool,
+    NodePoolSpec,
+    RequirementSpec,
+)
+from karpenter.apis.meta import ObjectMeta
+from karpenter.base.clock import Clock
+from karpenter.base.duration import parse_duration
+from karpenter.cli.manifests import Unreadable
+from karpenter.cli.planning.amounts import judge_amounts
+from karpenter.cli.planning.catalogues import catalogue_named, in_zones
+from karpenter.cli.planning.cluster import Catalogues, problem_of, snapshot_of
+from karpenter.cli.planning.expansion import expand
+from karpenter.cli.planning.inventory import Inventory
+from karpenter.cli.planning.reading import is_scenario, read_inputs
+from karpenter.cli.planning.report import Report, Timing, report_of
+from karpenter.cli.planning.scenario import add_scenario
+from karpenter.cli.planning.table import write_table
+from karpenter.model.instancetype import InstanceType
+from karpenter.model.problem import Budget, Plan, Problem
+from karpenter.scheduling import solve
+from karpenter.scheduling.catalogue import compiled
+
+PLANNED, UNSCHEDULABLE, REFUSED = 0, 1, 2
+OUTPUTS = ("table", "json", "yaml")
+DEFAULT_CATALOGUE = "ec2"
+_MOST_TOLD = 50
+_DETERMINISTIC_STEPS = 200
+_EPOCH = 1_767_225_600.0
+
+
+class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of the command, as they were written."""
+
+    files: tuple[str, ...]
+    instance_types: str = ""
+    zones: str = ""
+    preference_policy: str = ""
+    min_values_policy: str = ""
+    solve_budget: str = "1s"
+    deterministic: bool = False
+    exit_code: bool = False
+    output: str = "table"
+
+
+class Refused(Exception):
+    """The command cannot be carried out as it is written; the message says why and what would do."""
+
+
+def plan_command(options: PlanOptions, *, stdin: BinaryIO, out: TextIO, err: TextIO, clock: Clock) -> int:
+    """Plan, print the plan to `out` and everything else to `err`; return the exit code.
+
+    0 when a plan was made (1 with `--exit-code` when it leaves pods out), 2 when the input is no good.
+    """
+    try:
+        _check(options)
+        inventory = _read(options, stdin, err)
+        catalogues = _catalogues(options, inventory, err)
+        snapshot = snapshot_of(inventory, catalogues, _EPOCH if options.deterministic else clock.now())
+        settings = inventory.settings
+        problem, demand = problem_of(
+            snapshot,
+            catalogues,
+            respect_preferences=(options.preference_policy or settings.preference_policy) != "Ignore",
+            min_values_strict=(options.min_values_policy or settings.min_values_policy) != "BestEffort",
+        )
+        plan, timing = _solved(options, problem, clock)
+    except (Unreadable, Refused) as error:
+        err.write(f"karpenter plan: {error}\n")
+        return REFUSED
+    for note in inventory.notes[:_MOST_TOLD]:
+        err.write(f"note: {note}\n")
+    unread = inventory.unread()
+    if unread:
+        err.write(f"note: without meaning for a plan: {', '.join(unread)}\n")
+    report = report_of(plan, snapshot, demand, catalogues, timing)
+    _write(options, report, inventory, out)
+    return UNSCHEDULABLE if options.exit_code and report.unschedulable else PLANNED
+
+
+def _check(options: PlanOptions) -> None:
+    """Raise Refused when an option has a value it cannot have."""
+    for name, value, choices in (
+        ("--preference-policy", options.preference_policy, ("Respect", "Ignore")),
+        ("--min-values-policy", options.min_values_policy, ("Strict", "BestEffort")),
+        ("--output", options.output, OUTPUTS),
+    ):
+        if value and value not in choices:
+            raise Refused(f"{name} {value}: want one of {', '.join(choices)}")
+    if not options.files:
+        raise Refused("nothing to plan: name files or folders with -f, or - for standard input")
+    _seconds(options.solve_budget)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = parse_duration(text)
+    except ValueError:
+        seconds = -1.0
+    if seconds < 0:
+        raise Refused(f"--solve-budget {text}: want a duration of 0s or more, e.g. 1s")
+    return seconds
+
+
+def _read(options: PlanOptions, stdin: BinaryIO, err: TextIO) -> Inventory:
+    """Return what the files contain.
+
+    Raises:
+        Unreadable: when a file cannot be read.
+        Refused: when something in them is wrong; it has been told by then.
+    """
+    inventory = Inventory()
+    count = 0
+    for document in read_inputs(options.files, stdin):
+        count += 1
+        if is_scenario(document.obj):
+            add_scenario(inventory, document)
+        else:
+            inventory.add(document)
+    inventory.settle()
+    if not any(f.severity == "error" for f in inventory.findings):
+        expand(inventory)
+        judge_amounts(inventory)
+    findings = sorted(inventory.findings, key=lambda f: (f.severity, f.file, f.line, f.field, f.problem))
+    for found in findings[:_MOST_TOLD]:
+        err.write(f"{found}\n")
+    if len(findings) > _MOST_TOLD:
+        err.write(f"... and {len(findings) - _MOST_TOLD} more\n")
+    errors = sum(f.severity == "error" for f in findings)
+    if errors:
+        raise Refused(f"{errors} error{'s' if errors > 1 else ''} in {count} objects; nothing is planned")
+    return inventory
+
+
+def _catalogues(options: PlanOptions, inventory: Inventory, err: TextIO) -> Catalogues:
+    """Return what each pool can buy; without a pool, make one and say so."""
+    types: tuple[InstanceType, ...]
+    if options.instance_types or inventory.instance_types is None:
+        types = catalogue_named(options.instance_types or DEFAULT_CATALOGUE)
+    else:
+        types = inventory.instance_types
+    if options.zones:
+        types = in_zones(types, [zone for zone in options.zones.split(",") if zone])
+    if not inventory.pools and not inventory.pools_given:
+        pool = default_pool()
+        inventory.pools[pool.name] = pool
+        err.write("note: no NodePool is given: planning with a default one (linux, amd64, on-demand)\n")
+    found = {}
+    for name in sorted(inventory.pools):
+        only = inventory.pool_types.get(name)
+        found[name] = types if only is None else tuple(t for t in types if t.name in set(only))
+    return found
+
+
+def default_pool() -> NodePool:
+    """Return the pool that is used when none is given: any on-demand machine with linux on amd64."""
+    wanted = {known.OS: "linux", known.ARCH: "amd64", known.CAPACITY_TYPE: known.CAPACITY_ON_DEMAND}
+    reference = NodeClassRef(group="karpenter.kwok.sh", kind="KWOKNodeClass", name="default")
+    spec = NodeClaimTemplateSpec(
+        requirements=[RequirementSpec(key=k, operator="In", values=[v]) for k, v in sorted(wanted.items())],
+        node_class_ref=reference,
+    )
+    return NodePool(
+        api_version="karpenter.sh/v1",
+        kind="NodePool",
+        metadata=ObjectMeta(name="default", uid="nodepool/default"),
+        spec=NodePoolSpec(template=NodeClaimTemplate(spec=spec)),
+    )
+
+
+def _solved(options: PlanOptions, problem: Problem, clock: Clock) -> tuple[Plan, Timing]:
+    """Compile, make a first complete plan, improve it within the budget; time each."""
+    started = clock.monotonic()
+    for offer in problem.pools:
+        compiled(offer.instance_types)
+    prepared = clock.monotonic()
+    seconds = _seconds(options.solve_budget)
+    budget = Budget(steps=_DETERMINISTIC_STEPS) if options.deterministic else Budget(seconds=seconds)
+    try:
+        plan = solve(problem, budget)
+    except ValueError as error:
+        raise Refused(f"the problem cannot be solved as it is written: {error}") from error
+    solved = clock.monotonic()
+    if options.deterministic:
+        return plan, Timing(compile_seconds=None, solve_seconds=None, improve_seconds=None)
+    return plan, Timing(
+        compile_seconds=round(prepared - started, 6),
+        solve_seconds=round(solved - prepared, 6),
+        improve_seconds=0.0,
+    )
+
+
+def _write(options: PlanOptions, report: Report, inventory: Inventory, out: TextIO) -> None:
+    if options.output == "json":
+        out.write(msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n")
+    elif options.output == "yaml":
+        yaml.safe_dump(msgspec.to_builtins(report), out, sort_keys=False, width=110)
+    else:
+        write_table(report, inventory, out)

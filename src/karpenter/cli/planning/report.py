@@ -1,0 +1,197 @@
+"""A plan as data for people and programs: what `-o json` prints. `schema.json` describes it."""
+
+from typing import Any
+
+import msgspec
+
+from karpenter.apis import labels as known
+from karpenter.base.quantity import format_resources
+from karpenter.cli.planning.cluster import Catalogues
+from karpenter.controllers.provisioning.demand import Demand
+from karpenter.model.instancetype import InstanceType
+from karpenter.model.pods import pod_key
+from karpenter.model.problem import Plan, PlannedClaim
+from karpenter.model.snapshot import NodeView, Snapshot
+from karpenter.scheduling.explain import refusal_text
+
+_SHARE_DIGITS = 6
+
+
+class Record(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """The base of what is reported; every field is always written."""
+
+
+class Launch(Record, frozen=True):
+    """The offering a new node would be bought by: the cheapest one that suits."""
+
+    instance_type: str
+    zone: str
+    capacity_type: str
+    price: float
+    """USD per hour."""
+
+
+class Need(Record, frozen=True):
+    """One requirement of a new node."""
+
+    key: str
+    operator: str
+    values: list[str]
+    min_values: int | None = None
+
+
+class NewNode(Record, frozen=True):
+    """A node to create."""
+
+    node_pool: str
+    launch: Launch
+    instance_types: list[str]
+    """All types that would do, cheapest first."""
+    requirements: list[Need]
+    """By key, the instance types left out."""
+    requests: dict[str, str]
+    """Of its pods and of the daemons that will run there."""
+    pods: list[str]
+
+
+class ExistingNode(Record, frozen=True):
+    """A node that is there, with the waiting pods that are meant for it."""
+
+    name: str
+    pods: list[str]
+
+
+class Reason(Record, frozen=True):
+    """Why one place cannot take a pod."""
+
+    place: str
+    """`nodepool/NAME`, `node/NAME`; empty when it is true everywhere."""
+    constraint: str
+    message: str
+    detail: dict[str, Any]
+    remedy: str
+    """The smallest change that would help; empty when none is known."""
+
+
+class Unscheduled(Record, frozen=True):
+    """Why a pod has no place."""
+
+    message: str
+    reasons: list[Reason]
+
+
+class Timing(Record, frozen=True):
+    """Seconds spent; null where the clock was left alone (`--deterministic`)."""
+
+    compile_seconds: float | None
+    solve_seconds: float | None
+    improve_seconds: float | None
+
+
+class Report(Record, frozen=True):
+    """Everything about one plan."""
+
+    new_nodes: list[NewNode]
+    existing_nodes: list[ExistingNode]
+    unschedulable: dict[str, Unscheduled]
+    new_nodes_cost_per_hour: float
+    existing_nodes_cost_per_hour: float
+    total_cost_per_hour: float
+    lower_bound_per_hour: float | None
+    """No plan that places the same pods can buy new nodes for less."""
+    gap: float | None
+    """How far the new nodes' cost is above the bound, as a share of the bound."""
+    timing: Timing
+
+
+def report_of(
+    plan: Plan, snapshot: Snapshot, demand: Demand, catalogues: Catalogues, timing: Timing
+) -> Report:
+    """Return `plan` as data; `demand` tells of the pods that were not even asked about."""
+    existing = existing_cost(snapshot, catalogues)
+    by_name = {pool: {t.name: t for t in types} for pool, types in catalogues.items()}
+    bound = plan.lower_bound
+    return Report(
+        new_nodes=[_new_node(claim, by_name[claim.pool.name]) for claim in plan.claims],
+        existing_nodes=[
+            ExistingNode(name=name, pods=list(plan.placements[name])) for name in sorted(plan.placements)
+        ],
+        unschedulable=_unschedulable(plan, demand),
+        new_nodes_cost_per_hour=plan.cost,
+        existing_nodes_cost_per_hour=existing,
+        total_cost_per_hour=plan.cost + existing,
+        lower_bound_per_hour=bound,
+        gap=round(plan.cost / bound - 1, _SHARE_DIGITS) if bound else (0.0 if plan.cost == 0 else None),
+        timing=timing,
+    )
+
+
+def _new_node(claim: PlannedClaim, types: dict[str, InstanceType]) -> NewNode:
+    return NewNode(
+        node_pool=claim.pool.name,
+        launch=launch_of(claim, types),
+        instance_types=list(claim.instance_types),
+        requirements=[
+            Need(key=s.key, operator=s.operator, values=list(s.values), min_values=s.min_values)
+            for s in claim.requirements.without(known.INSTANCE_TYPE).to_specs()
+        ],
+        requests=dict(format_resources(claim.requests)),
+        pods=sorted(claim.pods),
+    )
+
+
+def launch_of(claim: PlannedClaim, types: dict[str, InstanceType]) -> Launch:
+    """Return the cheapest available offering of the claim's types that meets it; ties by name, zone, kind."""
+    best: tuple[float, str, str, str] | None = None
+    for name in claim.instance_types:
+        for offering in types[name].offerings:
+            if not offering.available or claim.requirements.intersects(offering.requirements):
+                continue
+            found = (offering.price, name, offering.zone, offering.capacity_type)
+            best = found if best is None else min(best, found)
+        if best is not None and best[0] <= claim.price:
+            break  # they are listed cheapest first
+    if best is None:
+        raise ValueError(f"a claim of NodePool {claim.pool.name} has no offering that meets it")
+    price, name, zone, capacity_type = best
+    return Launch(instance_type=name, zone=zone, capacity_type=capacity_type, price=price)
+
+
+def existing_cost(snapshot: Snapshot, catalogues: Catalogues) -> float:
+    """Return USD per hour of the nodes there are, as far as their offerings are known."""
+    prices: dict[tuple[str, str, str], float] = {}
+    for pool in sorted(catalogues):
+        for each in catalogues[pool]:
+            for offering in each.offerings:
+                place = (each.name, offering.zone, offering.capacity_type)
+                prices[place] = min(offering.price, prices.get(place, offering.price))
+    return sum(prices.get(_place(view), 0.0) for view in snapshot.nodes)
+
+
+def _place(view: NodeView) -> tuple[str, str, str]:
+    keys = (known.INSTANCE_TYPE, known.ZONE, known.CAPACITY_TYPE)
+    first, second, third = (view.labels.get(key, "") for key in keys)
+    return first, second, third
+
+
+def _unschedulable(plan: Plan, demand: Demand) -> dict[str, Unscheduled]:
+    found = {
+        refused.pod: Unscheduled(
+            message="; ".join(refusal_text(r) for r in refused.refusals),
+            reasons=[
+                Reason(
+                    place=r.place,
+                    constraint=r.constraint,
+                    message=r.message,
+                    detail=r.detail,
+                    remedy=r.remedy,
+                )
+                for r in refused.refusals
+            ],
+        )
+        for refused in plan.unschedulable
+    }
+    for pod, error in demand.invalid:
+        reason = Reason(place="", constraint="invalid", message=error, detail={}, remedy="")
+        found[pod_key(pod)] = Unscheduled(message=error, reasons=[reason])
+    return dict(sorted(found.items()))

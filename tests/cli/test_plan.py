@@ -1,0 +1,143 @@
+"""`karpenter plan`: from files to a plan, and clear words for files that are no good."""
+
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from karpenter.base.clock import ManualClock
+from karpenter.cli.plan import PLANNED, REFUSED, UNSCHEDULABLE, PlanOptions, plan_command
+from karpenter.cli.planning.report import Report
+
+CONTAINER = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+TYPES = [
+    {
+        "name": f"m.{cores}",
+        "capacity": {"cpu": str(cores), "memory": f"{4 * cores}Gi", "pods": "50"},
+        "offerings": [
+            {"zone": zone, "capacityType": "on-demand", "price": 0.05 * cores} for zone in ("a", "b")
+        ],
+    }
+    for cores in (2, 4, 8)
+]
+
+
+def plan(
+    tmp_path: Path, *objects: Any, scenario: dict[str, Any] | None = None, stdin: bytes = b"", **options: Any
+) -> tuple[int, str, str]:
+    """Run the command over `objects`, each a document, and a scenario; return code, stdout, stderr."""
+    file = tmp_path / "m.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    files = [str(file)] if objects else []
+    if scenario is not None:
+        other = tmp_path / "s.json"
+        other.write_text(json.dumps(scenario))
+        files.append(str(other))
+    out, err = io.StringIO(), io.StringIO()
+    chosen = PlanOptions(**{"files": tuple(files), "output": "json", "deterministic": True, **options})
+    code = plan_command(chosen, stdin=io.BytesIO(stdin), out=out, err=err, clock=ManualClock(0.0))
+    return code, out.getvalue(), err.getvalue()
+
+
+def report(tmp_path: Path, *objects: Any, **options: Any) -> Report:
+    """Run the command and read what it printed, strictly."""
+    code, out, err = plan(tmp_path, *objects, **options)
+    assert code == PLANNED, err
+    return msgspec.json.decode(out, type=Report)
+
+
+def workload(kind: str = "Deployment", name: str = "web", replicas: int = 3, **spec: Any) -> dict[str, Any]:
+    """Return a workload with one container per pod."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [CONTAINER], **spec}},
+        },
+    }
+
+
+def pods_of(found: Report) -> list[str]:
+    """Return all pods that have a place, sorted."""
+    places = [*(node.pods for node in found.new_nodes), *(node.pods for node in found.existing_nodes)]
+    return sorted(key for pods in places for key in pods)
+
+
+def test_a_scenario(tmp_path: Path) -> None:
+    """A scenario brings its own catalogue and pools; the plan is the cheapest that holds its pods."""
+    scenario = {
+        "instanceTypes": TYPES,
+        "nodePools": [{"metadata": {"name": "only"}, "spec": {"template": {"spec": {}}}}],
+        "podGroups": [{"namePrefix": "p", "count": 6, "template": {"spec": {"containers": [CONTAINER]}}}],
+    }
+    found = report(tmp_path, scenario=scenario)
+    assert pods_of(found) == [f"default/p-{i:05d}" for i in range(6)]
+    assert found.new_nodes_cost_per_hour == pytest.approx(0.3)
+    assert {n.node_pool for n in found.new_nodes} == {"only"}
+
+
+def test_a_deployment_is_its_pods(tmp_path: Path) -> None:
+    """Pods are named and labelled as a ReplicaSet would; a default pool is used, and said to be."""
+    code, out, err = plan(tmp_path, workload())
+    assert code == PLANNED
+    assert "no NodePool is given" in err
+    names = pods_of(msgspec.json.decode(out, type=Report))
+    assert len(names) == 3
+    assert all(name.startswith("default/web-") and len(name.split("-")) == 3 for name in names)
+
+
+def test_output_is_nothing_but_json(tmp_path: Path) -> None:
+    """The same input gives the same bytes, and stdout holds one JSON document."""
+    first, second = plan(tmp_path, workload())[1], plan(tmp_path, workload())[1]
+    assert first == second
+    assert set(json.loads(first)) >= {"newNodes", "existingNodes", "unschedulable", "timing", "gap"}
+
+
+def test_exit_code_tells_of_pods_left_out(tmp_path: Path) -> None:
+    """With --exit-code a pod without a place makes 1; without it a plan was made all the same."""
+    impossible = workload(nodeSelector={"nobody": "has-this"})
+    assert plan(tmp_path, impossible)[0] == PLANNED
+    code, out, _ = plan(tmp_path, impossible, exit_code=True)
+    assert code == UNSCHEDULABLE
+    reasons = json.loads(out)["unschedulable"].values()
+    assert all(r["reasons"][0]["constraint"] == "requirements" for r in reasons)
+
+
+def test_gzip_and_stdin(tmp_path: Path) -> None:
+    """Compressed files and standard input are read like others."""
+    text = yaml.safe_dump(workload()).encode()
+    file = tmp_path / "z.yaml.gz"
+    file.write_bytes(gzip.compress(text))
+    zipped = report(tmp_path, files=(str(file),))
+    piped = report(tmp_path, files=("-",), stdin=text)
+    assert pods_of(zipped) == pods_of(piped)
+    assert len(pods_of(piped)) == 3
+
+
+@pytest.mark.parametrize(
+    ("obj", "expected"),
+    [
+        (workload(replicas=-1), "Deployment/web: spec.replicas = -1"),
+        (workload(containers=[]), "spec.template.spec.containers"),
+        ({"apiVersion": "v1", "kind": "Pod"}, "metadata"),
+        ({"apiVersion": "apps/v1beta1", "kind": "Deployment", "metadata": {"name": "x"}}, "apps/v1"),
+        ({"pods": [], "instanceTypes": {}}, "instanceTypes"),
+        ({"pods": [], "podz": []}, "did you mean pods"),
+        ([1], "is not an object"),
+    ],
+)
+def test_bad_input_is_refused(tmp_path: Path, obj: Any, expected: str) -> None:
+    """An error names file, line, object and field; nothing is planned."""
+    code, out, err = plan(tmp_path, obj)
+    assert code == REFUSED
+    assert out == ""
+    assert expected in err
+    assert f"{tmp_path}/m.yaml:" in err
