@@ -39,6 +39,8 @@ class Ask(msgspec.Struct):
     origins: list[Origin]
     remaining: int = 0
     variant: int = 0
+    mixed: bool = False
+    """Some of its pods were placed under an earlier variant."""
     home: int | None = None
     """The first pool that can buy a node for it."""
     worth: float = 0.0

@@ -12,6 +12,9 @@ import msgspec
 
 from karpenter.model.reasons import Constraint, Refusal
 from karpenter.scheduling.domains import DomainLedger, Spread, Wide
+from karpenter.scheduling.terms import Kind
+
+UNBOUNDED = 2**62
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -49,102 +52,167 @@ def founds(wide: Wide, ledger: DomainLedger) -> bool:
     return bool(hard) and all(a.itself and not ledger.groups[a.group].total for a in hard)
 
 
+class _Gauge(msgspec.Struct):
+    """The counts of one group while pods are dealt, by domain; domains are numbered."""
+
+    kind: Kind
+    where: list[int]
+    """By cell: its domain."""
+    counts: list[int]
+    grows: int
+    """How much one more pod of the class adds."""
+    weight: int
+    """0: it must hold."""
+    max_skew: int = 0
+    elsewhere: int = UNBOUNDED
+    """The smallest count of a domain that no cell is in."""
+    open_domains: bool = False
+    """There are fewer domains than the spread wants: the emptiest counts as empty."""
+
+    def permits(self, cell: int) -> bool:
+        """Tell whether one more pod in the cell keeps the constraint."""
+        here = self.counts[self.where[cell]]
+        if self.kind == "spread":
+            least = 0 if self.open_domains else min(self.elsewhere, *self.counts)
+            return here + self.grows - least <= self.max_skew
+        return here > 0 if self.kind == "affinity" else here == 0
+
+
 class _Deal:
+    """Deals pods of one class; the ledger hears of them in the end."""
+
     def __init__(self, wide: Wide, cells: Sequence[Cell], ledger: DomainLedger) -> None:
         self.wide = wide
         self.cells = cells
         self.ledger = ledger
         self.dealt = [0] * len(cells)
-        self.position = {key: i for i, key in enumerate(wide.keys)}
-        self.hard = [s for s in wide.spreads if not s.weight]
-        self.growing = any(s.itself for s in wide.spreads) or any(a.itself for a in wide.antis)
-        self.home: tuple[str, ...] | None = None
-        """Where all pods go, once the first of a group that attracts itself has gone somewhere."""
+        gauges = [self._spread(s) for s in wide.spreads] if cells else []
+        if cells:
+            gauges += [self._gauge("affinity", a.group, a.weight) for a in wide.affinities]
+            gauges += [self._gauge("anti", a.group, a.weight) for a in wide.antis]
+        gauges += [g for n in wide.selected if cells and (g := self._kept_out(n)) is not None]
+        self.hard = [g for g in gauges if not g.weight]
+        self.soft = [g for g in gauges if g.weight]
+        self.balance = [g for g in self.hard if g.kind == "spread"]
+        owned = {s.group for s in wide.spreads}
+        self.counted = [
+            self._gauge("spread", n, 0)
+            for n in wide.selected
+            if cells and n not in owned and self._is_spread(n)
+        ]
+        """Spreads of others that count these pods: they had better be level, too."""
+        growing = (*(g for g in gauges if g.kind != "affinity"), *self.counted)
+        self.by_one = any(g.grows for g in growing)
+
+    def _is_spread(self, number: int) -> bool:
+        group = self.ledger.groups[number].group
+        return group.kind == "spread" and group.key in self.wide.keys
+
+    def _gauge(self, kind: Kind, number: int, weight: int) -> _Gauge:
+        tally = self.ledger.groups[number]
+        position = self.wide.keys.index(tally.group.key)
+        domains = {v: i for i, v in enumerate(dict.fromkeys(c.values[position] for c in self.cells))}
+        return _Gauge(
+            kind=kind,
+            where=[domains[c.values[position]] for c in self.cells],
+            counts=[tally.pods.get(v, 0) for v in domains],
+            grows=int(number in self.wide.selected),
+            weight=weight,
+            elsewhere=min(
+                (tally.pods.get(v, 0) for v in tally.present if v not in domains), default=UNBOUNDED
+            ),
+        )
+
+    def _spread(self, spread: Spread) -> _Gauge:
+        gauge = self._gauge("spread", spread.group, spread.weight)
+        gauge.max_skew = spread.max_skew
+        tally = self.ledger.groups[spread.group]
+        position = self.wide.keys.index(tally.group.key)
+        known = tally.present | {c.values[position] for c in self.cells}
+        gauge.open_domains = len(known) < spread.min_domains
+        return gauge
+
+    def _kept_out(self, number: int) -> _Gauge | None:
+        """Return the gauge of those who carry an anti-affinity that selects these pods."""
+        tally = self.ledger.groups[number]
+        if tally.group.kind != "anti" or not tally.owners or tally.group.key not in self.wide.keys:
+            return None
+        gauge = self._gauge("anti", number, 0)
+        position = self.wide.keys.index(tally.group.key)
+        for cell, domain in zip(self.cells, gauge.where, strict=True):
+            gauge.counts[domain] = tally.owners.get(cell.values[position], 0)
+        gauge.grows = 0
+        return gauge
 
     def run(self, count: int) -> Dealt:
         left = count
         if founds(self.wide, self.ledger):
-            best = min(
-                (i for i in range(len(self.cells)) if self._valid(i, founding=True)),
-                key=lambda i: (self.cells[i].company, self._rank(i)),
-                default=None,
-            )
-            if best is None:
-                return Dealt(self.dealt, left)
-            # Whether the rest follows is an ordinary question from now on: the group has its first pod.
-            left -= self._put(best, 1)
+            others = [g for g in self.hard if g.kind != "affinity"]
+            left -= self._best(left, others, company=True, only=1)
         while left:
-            even = self._evenly(left)
-            if even:
-                left -= even
-                continue
-            best = min((i for i in range(len(self.cells)) if self._valid(i)), key=self._rank, default=None)
-            if best is None:
+            taken = self._evenly(left) or self._best(left, self.hard)
+            if not taken:
                 break
-            left -= self._put(best, left)
+            left -= taken
+        for cell, dealt in zip(self.cells, self.dealt, strict=True):
+            if dealt:
+                self.ledger.record(self.wide, cell.values, dealt)
         return Dealt(self.dealt, left)
 
-    def _put(self, i: int, left: int) -> int:
-        """Give a cell all it may take at once: one pod where more would change what is best."""
-        take = min(left, self.cells[i].room - self.dealt[i])
-        if self.dealt[i] < self.cells[i].free:
-            take = min(take, self.cells[i].free - self.dealt[i])
-        if self.growing:
-            take = min(take, 1)
-        self.dealt[i] += take
-        self.ledger.record(self.wide, self.cells[i].values, take)
+    def _best(
+        self, left: int, rules: Sequence[_Gauge], *, company: bool = False, only: int = UNBOUNDED
+    ) -> int:
+        """Put pods into the best cell that the rules permit; return how many."""
+        best, rank = -1, None
+        for i, cell in enumerate(self.cells):
+            if self.dealt[i] < cell.room and all(g.permits(i) for g in rules):
+                here = (cell.company if company else 0, *self._rank(i))
+                if rank is None or here < rank:
+                    best, rank = i, here
+        if best < 0:
+            return 0
+        cell = self.cells[best]
+        take = min(left, only, cell.room - self.dealt[best], 1 if self.by_one else left)
+        if self.dealt[best] < cell.free:
+            take = min(take, cell.free - self.dealt[best])
+        self._put(best, take)
         return take
+
+    def _put(self, cell: int, take: int) -> None:
+        self.dealt[cell] += take
+        for gauge in (*self.hard, *self.soft, *self.counted):
+            gauge.counts[gauge.where[cell]] += take * gauge.grows
 
     def _evenly(self, left: int) -> int:
         """Deal rounds of one pod to every cell at once, where all cells are equal; return how many pods."""
-        wide, cells = self.wide, self.cells
-        if len(wide.keys) != 1 or wide.affinities or any(not a.weight for a in wide.antis):
-            return 0
-        if not wide.spreads or not all(s.itself for s in wide.spreads) or wide.antis:
-            return 0
+        cells = self.cells
         rounds = left // len(cells) if cells else 0
-        if rounds < 1 or any(c.variant != cells[0].variant for c in cells):
+        spreads = [*self.balance, *(g for g in self.soft if g.kind == "spread")]
+        if not rounds or len(self.wide.keys) != 1 or not spreads:
             return 0
-        values = [c.values[0] for c in cells]
-        for spread in wide.spreads:
-            tally = self.ledger.groups[spread.group]
-            if len({tally.pods.get(v, 0) for v in values}) != 1 or not tally.present <= set(values):
+        if self.wide.affinities or self.wide.antis or len(spreads) != len(self.hard) + len(self.soft):
+            return 0
+        if any(c.variant != cells[0].variant for c in cells):
+            return 0
+        for gauge in (*spreads, *self.counted):
+            level = len(set(gauge.counts)) == 1 and gauge.elsewhere == UNBOUNDED
+            if not level or not gauge.grows or (gauge.open_domains and not gauge.weight):
                 return 0
-            if not spread.weight and len(values) < spread.min_domains:
-                return 0
-        rounds = min(rounds, min(c.room - d for c, d in zip(cells, self.dealt, strict=True)))
-        for i, cell in enumerate(cells if rounds else ()):
-            self.dealt[i] += rounds
-            self.ledger.record(wide, cell.values, rounds)
+        rounds = min(rounds, *(c.room - d for c, d in zip(cells, self.dealt, strict=True)))
+        for i in range(len(cells) if rounds else 0):
+            self._put(i, rounds)
         return rounds * len(cells)
 
-    def _valid(self, i: int, *, founding: bool = False) -> bool:
-        """Tell whether one more pod in the cell keeps every hard constraint."""
-        cell = self.cells[i]
-        if self.dealt[i] >= cell.room:
-            return False
-        return why_not(self.wide, cell.values, self.cells, self.ledger, founding=founding) is None
-
-    def _rank(self, i: int) -> tuple[int, int, int, float, tuple[str, ...]]:
+    def _rank(self, i: int) -> tuple[int, int, int, int, float, tuple[str, ...]]:
         """Order cells: fewer preferences given up, better neighbours, better balance, price, name."""
-        cell, wide = self.cells[i], self.wide
-        unwelcome, crowd = 0, 0
-        for spread in wide.spreads:
-            tally = self.ledger.groups[spread.group]
-            here = tally.pods.get(self._domain(tally.group.key, cell), 0)
-            if spread.weight:
-                unwelcome += spread.weight * here
-            else:
-                crowd += here
-        for attraction, sign in (*((a, -1) for a in wide.affinities), *((a, 1) for a in wide.antis)):
-            if attraction.weight:
-                tally = self.ledger.groups[attraction.group]
-                unwelcome += sign * attraction.weight * tally.pods.get(self._domain(tally.group.key, cell), 0)
+        cell, unwelcome = self.cells[i], 0
+        for gauge in self.soft:
+            sign = -1 if gauge.kind == "affinity" else 1
+            unwelcome += sign * gauge.weight * gauge.counts[gauge.where[i]]
+        crowd = sum([g.counts[g.where[i]] for g in self.balance])
+        burden = sum([g.counts[g.where[i]] for g in self.counted])
         price = 0.0 if self.dealt[i] < cell.free else cell.price
-        return (cell.variant, unwelcome, crowd, price, cell.values)
-
-    def _domain(self, key: str, cell: Cell) -> str:
-        return cell.values[self.position[key]]
+        return (cell.variant, unwelcome, crowd, burden, price, cell.values)
 
 
 def why_not(
@@ -152,13 +220,8 @@ def why_not(
     values: Sequence[str],
     cells: Sequence[Cell],
     ledger: DomainLedger,
-    *,
-    founding: bool = False,
 ) -> tuple[Constraint, int] | None:
-    """Return the kind of constraint, and its group, that keeps one more pod out of where keys have `values`.
-
-    `founding`: the class may be the first of the groups it must be near.
-    """
+    """Return which constraint of which group keeps one more pod out of a domain; None: none does."""
     at = dict(zip(wide.keys, values, strict=True))
     for spread in wide.spreads:
         if not spread.weight and not _within_skew(spread, at, wide, cells, ledger):
@@ -171,17 +234,31 @@ def why_not(
         tally = ledger.groups[number]
         if tally.group.kind == "anti" and tally.owners.get(at.get(tally.group.key, ""), 0):
             return ("podAntiAffinity", number)
-    if not founding:
-        for near in wide.affinities:
-            tally = ledger.groups[near.group]
-            if not near.weight and not tally.pods.get(at[tally.group.key], 0):
-                return ("podAffinity", near.group)
+    for near in wide.affinities:
+        tally = ledger.groups[near.group]
+        if not near.weight and not tally.pods.get(at[tally.group.key], 0):
+            return ("podAffinity", near.group)
     return None
 
 
+def holds(wide: Wide, values: Sequence[str], cells: Sequence[Cell], ledger: DomainLedger) -> bool:
+    """Tell whether pods counted already where keys have `values` keep their hard spreads as things stand."""
+    at = dict(zip(wide.keys, values, strict=True))
+    return all(
+        _within_skew(spread, at, wide, cells, ledger, more=0) for spread in wide.spreads if not spread.weight
+    )
+
+
 def _within_skew(
-    spread: Spread, at: dict[str, str], wide: Wide, cells: Sequence[Cell], ledger: DomainLedger
+    spread: Spread,
+    at: dict[str, str],
+    wide: Wide,
+    cells: Sequence[Cell],
+    ledger: DomainLedger,
+    *,
+    more: int = 1,
 ) -> bool:
+    """Tell whether `more` pods in a domain keep it at most maxSkew above the emptiest."""
     tally = ledger.groups[spread.group]
     key = tally.group.key
     position = wide.keys.index(key)
@@ -189,7 +266,7 @@ def _within_skew(
     least = min((tally.pods.get(d, 0) for d in domains), default=0)
     if len(domains) < spread.min_domains:
         least = 0
-    return tally.pods.get(at[key], 0) + spread.itself - least <= spread.max_skew
+    return tally.pods.get(at[key], 0) + more * spread.itself - least <= spread.max_skew
 
 
 def refusal(wide: Wide, cells: Sequence[Cell], ledger: DomainLedger) -> Refusal:

@@ -26,8 +26,8 @@ class Bin(msgspec.Struct):
     """Types that the limits let it list."""
     relaxed: bool
     """minValues were lowered for it."""
-    names: list[str]
-    """Pod keys."""
+    pods: dict[int, list[str]]
+    """Keys, by ask index."""
     charged: Amounts
     """What it counts against its pool's limits."""
 
@@ -49,16 +49,16 @@ class BinTable:
     def __len__(self) -> int:
         return len(self.bins)
 
-    def add(self, template: Bin, names: Sequence[list[str]]) -> None:
-        """Add one node like `template` for each of `names`, the pods it holds."""
+    def add(self, template: Bin, contents: Sequence[dict[int, list[str]]]) -> None:
+        """Add one node like `template` for each of `contents`: its pods, by ask."""
         pool, pattern = template.pool, template.pattern
-        first, last = len(self.bins), len(self.bins) + len(names)
+        first, last = len(self.bins), len(self.bins) + len(contents)
         while len(self._room) < last:
             self._room = np.concatenate([self._room, np.zeros_like(self._room)])
             self._codes = np.concatenate([self._codes, np.zeros_like(self._codes)])
-        for pods in names:
+        for pods in contents:
             own = msgspec.structs.replace(pattern, counts=dict(pattern.counts), held=pattern.held.copy())
-            self.bins.append(msgspec.structs.replace(template, pattern=own, names=pods))
+            self.bins.append(msgspec.structs.replace(template, pattern=own, pods=pods))
         self._room[first:last] = self._spaces[pool].room[pattern.chosen] - pattern.used
         self._codes[first:last] = self._kind(pool, pattern)
         self._crowd.append(pattern.held, last - first)
@@ -129,7 +129,7 @@ class BinTable:
         planned = self.bins[row]
         pattern = planned.pattern
         pattern.counts[ask.index] = pattern.counts.get(ask.index, 0) + count
-        planned.names.extend(ask.take(count))
+        planned.pods.setdefault(ask.index, []).extend(ask.take(count))
         self._room[row] = self._spaces[planned.pool].room[pattern.chosen] - pattern.used
         if not ask.profile.alone:
             self._crowd.add(row, ask.profile, count)

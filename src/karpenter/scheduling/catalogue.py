@@ -87,6 +87,22 @@ class Catalogue:
         price = np.where(matching, offered, np.inf)
         return Evaluation(matching, np.isfinite(offered), price)
 
+    def open_offerings(self) -> tuple[Amounts, Prices]:
+        """Return type and price of every available offering, in a fixed order."""
+        return self._offering_type, self._offering_price
+
+    def offerings_for(self, requirements: Requirements, well_known: frozenset[str]) -> Mask:
+        """Return, by available offering, whether a node of it can be what `requirements` say."""
+        matching = np.ones(len(self.types), dtype=np.bool_)
+        for requirement in requirements.values():
+            if requirement.key in self._labels:
+                matching &= self._mask(requirement)
+        allowed = np.array(
+            [not requirements.compatible(kind, well_known) for kind in self._offering_kinds], dtype=np.bool_
+        )
+        found: Mask = matching[self._offering_type]
+        return found & allowed[self._offering_kind] if len(self._offering_kinds) else found
+
     def capacity_types(self, types: Sequence[int], requirements: Requirements, key: str) -> tuple[str, ...]:
         """Return the values of `key`, sorted, among the offerings of `types` that `requirements` allow."""
         wanted = np.zeros(len(self.types), dtype=np.bool_)

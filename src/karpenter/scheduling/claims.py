@@ -42,7 +42,7 @@ def planned_claims(spaces: list[PoolSpace], bins: list[Bin], axis: Axis) -> list
                 requirements=shape.requirements,
                 instance_types=shape.instance_types,
                 requests=shape.requests,
-                pods=tuple(sorted(planned.names)),
+                pods=tuple(sorted(key for keys in planned.pods.values() for key in keys)),
                 price=shape.price,
                 min_values_relaxed=planned.relaxed,
             )

@@ -16,6 +16,7 @@ from karpenter.scheduling.catalogue import Amounts, Mask, Prices
 from karpenter.scheduling.cells import CellFinder, openable
 from karpenter.scheduling.claims import planned_claims
 from karpenter.scheduling.classes import PodClass, Variant
+from karpenter.scheduling.dealing import Dealer, Dealing
 from karpenter.scheduling.nodes import NodeTable
 from karpenter.scheduling.order import levels
 from karpenter.scheduling.packing import NODE_FEE, Choice, Pattern, choose, fill
@@ -65,7 +66,6 @@ class Pass:
         self.topology = topology
         self.ledger = topology.domains.copy()
         self.classes = classes
-        self.closed = closed
         self.by_priority = by_priority
         daemons = daemons_of(problem.snapshot.daemons)
         self.axis = Axis(_resource_names(problem, classes, [d.requests for d in daemons]))
@@ -74,6 +74,7 @@ class Pass:
         self.nodes = NodeTable(problem.nodes, self.axis, daemons, classes, topology)
         self.free_before = self.nodes.total_free()
         self.finder = CellFinder(self.spaces, self.nodes)
+        self.dealer = Dealer(classes, self.ledger, self.finder, self._whole, closed)
         self.bins = BinTable(self.spaces, topology, len(self.axis.names))
         self.asks: list[Ask] = []
         self._merged: dict[object, Ask] = {}
@@ -95,10 +96,11 @@ class Pass:
         priorities = sorted({c.priority for c in self.classes}, reverse=True) if self.by_priority else [None]
         for priority in priorities:
             first = len(self.asks)
-            for i in order:
-                if priority is None or self.classes[i].priority == priority:
-                    self._deal(i, depth[i])
-            self._open_all(self.asks[first:])
+            numbers = [i for i in order if priority is None or self.classes[i].priority == priority]
+            dealings = self._deal_all(numbers)
+            for i in numbers:
+                self._place_class(i, depth[i], dealings.get(i))
+            self.open_all(self.asks[first:])
             self.finder.forget()
 
     def unplaced(self) -> set[str]:
@@ -118,34 +120,35 @@ class Pass:
 
     # --- where classes go ---------------------------------------------------------------------------------
 
-    def _deal(self, number: int, level: int) -> None:
-        """Put a class on existing nodes, domain by domain if it must be, and ask for what remains."""
+    def _deal_all(self, numbers: Sequence[int]) -> dict[int, Dealing]:
+        """Deal all classes whose domains matter to a hard constraint."""
+        dealings = {
+            i: self.dealer.deal(i, self._whole(i))
+            for i in numbers
+            if self.classes[i].refusal is None and self.classes[i].profile.wide.firm
+        }
+        self.dealer.repair(dealings)
+        return dealings
+
+    def _place_class(self, number: int, level: int, dealing: Dealing | None) -> None:
+        """Put a class on existing nodes, domain by domain if it was dealt, and ask for what remains."""
         pod_class = self.classes[number]
         if pod_class.refusal is not None:
             self.refused.update(dict.fromkeys(pod_class.pods, (pod_class.refusal,)))
             return
-        wide = pod_class.profile.wide
-        whole = self._ask(number, pod_class.variants, pod_class.pods, ())
-        if not wide.keys:
-            self._settle(whole)
-            self._merge(whole, level)
-            return
-        if not wide.firm:
+        if dealing is None:
+            whole = self._whole(number)
             # Preferences about domains don't make anybody wait for a new node.
             self._settle(whole)
-        rest = whole.pods[whole.placed :]
-        closed = {values: room for (i, values), room in self.closed.items() if i == number}
-        cells = self.finder.cells(whole, wide.keys, closed)
-        if not wide.firm and not cells:
-            self._merge(whole, level)
-            return
-        if assign.founds(wide, self.ledger):
-            cells = self._with_company(number, cells)
-        dealt = assign.deal(wide, cells, len(rest), self.ledger)
-        first = 0
-        for cell, count in zip(cells, dealt.counts, strict=True):
+            if whole.remaining and pod_class.profile.wide.keys:
+                dealing = self.dealer.deal(number, whole)
+            if dealing is None or not dealing.cells:
+                self._merge(whole, level)
+                return
+        rest, first = dealing.whole.pods[dealing.whole.placed :], 0
+        for cell, count in zip(dealing.cells, dealing.counts, strict=True):
             if count:
-                variants = self.finder.narrowed(pod_class.variants, wide.keys, cell.values)
+                variants = self.finder.narrowed(pod_class.variants, pod_class.profile.wide.keys, cell.values)
                 part = self._ask(number, variants, rest[first : first + count], cell.values)
                 first += count
                 self._settle(part)
@@ -153,8 +156,13 @@ class Pass:
                     key = (number, cell.values)
                     self._on_nodes_already[key] = self._on_nodes_already.get(key, 0) + part.placed
                 self._merge(part, level)
-        if dealt.left:
-            self._refuse_dealt(whole, cells, rest[first:])
+        if dealing.left:
+            self._refuse_dealt(dealing, rest[first:])
+
+    def _whole(self, number: int) -> Ask:
+        """Return the ask for all pods of a class, wherever they go."""
+        pod_class = self.classes[number]
+        return self._ask(number, pod_class.variants, pod_class.pods, ())
 
     def _ask(self, number: int, variants: tuple[Variant, ...], pods: Sequence[str], cell: Values) -> Ask:
         pod_class = self.classes[number]
@@ -173,35 +181,14 @@ class Pass:
         ask.most = 1 if ask.ports else on_one
         return ask
 
-    def _with_company(self, number: int, cells: list[assign.Cell]) -> list[assign.Cell]:
-        """Note, for each cell, how many pods that must follow this class could not go there."""
-        wide = self.classes[number].profile.wide
-        followers = [
-            (i, c)
-            for i, c in enumerate(self.classes)
-            if i != number
-            and c.refusal is None
-            and any(a.group in wide.selected and not a.weight for a in c.profile.wide.affinities)
-        ]
-        missing = [0] * len(cells)
-        for i, follower in followers:
-            keys = tuple(k for k in wide.keys if k in follower.profile.wide.keys)
-            whole = self._ask(i, follower.variants, follower.pods, ())
-            reach = {c.values for c in self.finder.cells(whole, keys, {})}
-            for position, cell in enumerate(cells):
-                here = tuple(v for k, v in zip(wide.keys, cell.values, strict=True) if k in keys)
-                if here not in reach:
-                    missing[position] += follower.count
-        return [msgspec.structs.replace(c, company=m) for c, m in zip(cells, missing, strict=True)]
-
-    def _refuse_dealt(self, whole: Ask, cells: Sequence[assign.Cell], keys: Sequence[str]) -> None:
+    def _refuse_dealt(self, dealing: Dealing, keys: Sequence[str]) -> None:
         """Say why no domain takes the rest of a class."""
         refusals: tuple[Refusal, ...] = ()
-        if not cells and not any(self._can_open(whole, s) for s in self.spaces):
-            refusals = self._refusals(whole)
+        if not dealing.cells and not any(self._can_open(dealing.whole, s) for s in self.spaces):
+            refusals = self._refusals(dealing.whole)
         if not refusals:
-            wide = self.classes[whole.origins[0].pod_class].profile.wide
-            refusals = (assign.refusal(wide, cells, self.ledger),)
+            wide = self.classes[dealing.whole.origins[0].pod_class].profile.wide
+            refusals = (assign.refusal(wide, dealing.cells, self.ledger),)
         self.refused.update(dict.fromkeys(keys, refusals))
 
     def _settle(self, ask: Ask) -> None:
@@ -254,7 +241,7 @@ class Pass:
 
     # --- new nodes ----------------------------------------------------------------------------------------
 
-    def _open_all(self, group: list[Ask]) -> None:
+    def open_all(self, group: list[Ask]) -> None:
         """Open nodes for those with least choice first; who is free to go anywhere fills them up."""
         for ask in sorted(group, key=lambda a: (a.level, not a.profile.near, a.choices)):
             while ask.remaining:
@@ -286,6 +273,7 @@ class Pass:
         """Go on to the next variant; without one, note why nothing took the rest, and tell so."""
         if ask.variant + 1 < len(ask.variants):
             ask.variant += 1
+            ask.mixed = ask.mixed or ask.placed > 0
             self._settle(ask)
             return True
         refusals = self._refusals(ask)
@@ -345,7 +333,7 @@ class Pass:
         if known is not None and np.isfinite(prices[known.chosen]):
             pattern, allowed = self._filled(space, known, start, queue, founding=False)
             if self._ratio(pattern) >= known.ratio * _AS_GOOD and pattern.counts.get(ask.index):
-                self._buy(ask.home, pattern, allowed, start is not merged, single=False)
+                self.buy(ask.home, pattern, allowed, relaxed=start is not merged)
                 return True
         choice = choose(space, start, prices, queue)
         pattern, allowed = self._filled(space, choice, start, queue, founding=founding)
@@ -354,7 +342,8 @@ class Pass:
         if not founding:
             best = msgspec.structs.replace(choice, counts={}, ratio=self._ratio(pattern))
             self._recent[ask.home, start] = best
-        self._buy(ask.home, pattern, allowed, start is not merged, single=founding)
+        copies = 1 if founding else None
+        self.buy(ask.home, pattern, allowed, relaxed=start is not merged, copies=copies)
         return True
 
     def _filled(
@@ -395,11 +384,14 @@ class Pass:
             return None
         return relax_min_values(merged, missing)
 
-    def _buy(self, pool: int, pattern: Pattern, allowed: Mask, relaxed: bool, *, single: bool) -> None:
-        """Buy as many nodes of one pattern as there are pods for it and the limits allow."""
+    def buy(
+        self, pool: int, pattern: Pattern, allowed: Mask, *, relaxed: bool, copies: int | None = None
+    ) -> None:
+        """Buy as many nodes of a pattern as there are pods for it and limits allow, at most `copies`."""
         space = self.spaces[pool]
         asks = {i: self.asks[i] for i in pattern.counts}
-        copies = 1 if single else min(asks[i].remaining // n for i, n in pattern.counts.items())
+        possible = min(asks[i].remaining // n for i, n in pattern.counts.items())
+        copies = possible if copies is None else min(copies, possible)
         options = allowed & space.fits(pattern.used)
         bought = options & np.isfinite(space.evaluate(pattern.requirements).price)
         largest = space.capacity[bought].max(axis=0)
@@ -408,27 +400,27 @@ class Pass:
                 copies = min(copies, most)
         space.take(largest, copies)
         space.draw(pattern.requirements, copies)
-        names: list[list[str]] = [[] for _ in range(copies)]
+        contents: list[dict[int, list[str]]] = [{} for _ in range(copies)]
         for i, count in pattern.counts.items():
             keys = asks[i].take(count * copies)
-            for number, own in enumerate(names):
-                own.extend(keys[number * count : (number + 1) * count])
-        self.bins.add(Bin(pool, pattern, allowed, relaxed, [], largest), names)
+            for number, own in enumerate(contents):
+                own[i] = keys[number * count : (number + 1) * count]
+        self.bins.add(Bin(pool, pattern, allowed, relaxed, {}, largest), contents)
 
     # --- the answer ---------------------------------------------------------------------------------------
 
-    def plan(self) -> Plan:
-        """Write everything down in order."""
+    def plan(self, proven: float = 0.0) -> Plan:
+        """Write everything down in order; no plan can cost less than `proven`, in USD per hour."""
         claims = planned_claims(self.spaces, self.bins.bins, self.axis)
         unschedulable = [Unschedulable(pod=key, refusals=r) for key, r in self.refused.items()]
         cost = sum(claim.price for claim in claims)
-        demand = self._demand()
+        bound = lower_bound(self.spaces, self._demand(), self.free_before)
         return Plan(
             claims=tuple(claims),
             placements={name: tuple(sorted(self.on_nodes[name])) for name in sorted(self.on_nodes)},
             unschedulable=tuple(sorted(unschedulable, key=lambda u: u.pod)),
             cost=cost,
-            lower_bound=min(cost, lower_bound(self.spaces, demand, self.free_before)),
+            lower_bound=min(cost, max(bound, proven)),
         )
 
     def _demand(self) -> Amounts:

@@ -7,25 +7,56 @@ at no extra price, then a new node from the first pool that can buy one. New nod
 money (`packing`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from karpenter.model.problem import Budget, Plan, Problem
 from karpenter.scheduling.classes import PodClass, classify
+from karpenter.scheduling.improve import improved
+from karpenter.scheduling.packing import NODE_FEE
 from karpenter.scheduling.passes import Pass
+from karpenter.scheduling.search import Memory
 from karpenter.scheduling.topology import Topology
 
 _MOST_PASSES = 6
 
 
-def solve(problem: Problem, budget: Budget | None = None) -> Plan:
+def solve(
+    problem: Problem,
+    budget: Budget | None = None,
+    *,
+    monotonic: Callable[[], float] | None = None,
+    memory: Memory | None = None,
+) -> Plan:
     """Return which pods go where, and which machines to create for them.
 
-    The same problem, its pods in whatever order, always has the same plan. A `budget` bounds what is spent
-    on improving the first complete plan, which is always returned; nothing is improved yet, so none is spent.
+    The same problem, its pods in whatever order, always has the same plan, as long as the `budget` is counted
+    in steps. It bounds what is spent on making the first complete plan cheaper; seconds count from the call
+    on and need `monotonic`, a clock. `memory` lets a search start from what the one before it learned.
 
     Raises:
         ValueError: when a quantity or a requirement in the problem cannot be read.
     """
+    more = _spender(budget or Budget(), monotonic)
+    current = _first_plan(problem)
+    if not more():
+        return current.plan()
+    proven = improved(current, more, fee=NODE_FEE, memory=memory)
+    return current.plan(proven)
+
+
+def _spender(budget: Budget, monotonic: Callable[[], float] | None) -> Callable[[], bool]:
+    """Return a function that tells, whenever it is asked, whether the search may go on for one more step."""
+    if budget.steps is not None:
+        steps = iter(range(budget.steps))
+        return lambda: next(steps, None) is not None
+    if budget.seconds is None or monotonic is None:
+        return lambda: False
+    end = monotonic() + budget.seconds
+    return lambda: monotonic() < end
+
+
+def _first_plan(problem: Problem) -> Pass:
+    """Return a complete plan by whole classes, first come first served."""
     topology = Topology(problem)
     classes = classify(problem, topology)
     closed: dict[tuple[int, tuple[str, ...]], int] = {}
@@ -43,7 +74,7 @@ def solve(problem: Problem, budget: Budget | None = None) -> Plan:
             break
         # Domains that could not take what was dealt to them: deal again, knowing what they do take.
         closed = {**closed, **full}
-    return current.plan()
+    return current
 
 
 def _someone_jumped_the_queue(classes: Sequence[PodClass], unplaced: set[str]) -> bool:

@@ -1,0 +1,157 @@
+"""What is open to the cost search: every offering of every pool as a row, and who may use it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from karpenter.scheduling.asks import Ask
+from karpenter.scheduling.bins import Bin
+from karpenter.scheduling.catalogue import Amounts, Mask
+from karpenter.scheduling.search import NodePattern, PackingProblem
+from karpenter.scheduling.space import PoolSpace, conflicting
+from karpenter.scheduling.topology import Rule
+
+_NO_BOUND = 2**40
+
+
+class Menu:
+    """The rows of one search: (pool, offering), and the asks that choose among them."""
+
+    def __init__(self, spaces: Sequence[PoolSpace], asks: Sequence[Ask], weights: Sequence[int]) -> None:
+        """Lay out what `spaces` sell for `asks`; `weights` are those of the pools each ask is served by."""
+        self.spaces = spaces
+        self.asks = asks
+        self._served_by = weights
+        pools, types, prices, positions = [], [], [], []
+        for number, space in enumerate(spaces):
+            of_type, price = space.catalogue.open_offerings()
+            rows = np.flatnonzero(
+                space.catalogue.offerings_for(space.requirements, space.well_known)
+                & space.usable[of_type]
+                & (price > 0)
+            )
+            pools.append(np.full(len(rows), number, dtype=np.int64))
+            types.append(of_type[rows])
+            prices.append(price[rows])
+            positions.append(rows)
+        self.pool: Amounts = np.concatenate(pools)
+        self.type: Amounts = np.concatenate(types)
+        self.price = np.concatenate(prices)
+        self._positions = positions
+        self._first = np.concatenate([[0], np.cumsum([len(p) for p in positions])]).astype(np.int64)
+        self._weights = [space.offer.pool.spec.weight or 0 for space in spaces]
+
+    def problem(self, counts: Amounts, rules: Sequence[Rule], fee: float) -> PackingProblem:
+        """Return what is asked of the search; `counts` are the pods of each ask to place."""
+        room = np.concatenate([s.room[self.type[self.pool == i]] for i, s in enumerate(self.spaces)])
+        usage, remaining = self._limits()
+        return PackingProblem(
+            wanted=np.array([a.wanted for a in self.asks]),
+            count=counts,
+            most=np.array([min(a.most, _NO_BOUND) for a in self.asks]),
+            room=room,
+            price=self.price,
+            allowed=self._allowed(),
+            apart=_apart(self.asks, rules),
+            usage=usage,
+            remaining=remaining,
+            fee=fee,
+        )
+
+    def row_of(self, planned: Bin) -> int | None:
+        """Return the row that a planned node is bought by; None when it is none of these."""
+        space = self.spaces[planned.pool]
+        low, high = self._first[planned.pool], self._first[planned.pool + 1]
+        usable = self._mask(
+            planned.pool, space.catalogue.offerings_for(planned.pattern.requirements, space.well_known)
+        )
+        rows = np.flatnonzero(usable & (self.type[low:high] == planned.pattern.chosen))
+        if not len(rows):
+            return None
+        return int(low + rows[self.price[low:high][rows].argmin()])
+
+    def _mask(self, pool: int, offerings: Mask) -> Mask:
+        found: Mask = offerings[self._positions[pool]]
+        return found
+
+    def _allowed(self) -> Mask:
+        """Return, by ask and row, whether a pod of the ask may be on a node of it.
+
+        Pools of one weight compete by price; pools of different weights don't.
+        """
+        allowed = np.zeros((len(self.asks), len(self.pool)), dtype=np.bool_)
+        known: dict[tuple[int, object], Mask | None] = {}
+        for i, ask in enumerate(self.asks):
+            for number, space in enumerate(self.spaces):
+                if self._weights[number] != self._served_by[i]:
+                    continue
+                key = (number, ask.demands)
+                if key not in known:
+                    merged = space.admit(space.requirements, ask.demands)
+                    known[key] = (
+                        None
+                        if isinstance(merged, str)
+                        else self._mask(number, space.catalogue.offerings_for(merged, space.well_known))
+                    )
+                mask = known[key]
+                if mask is not None:
+                    low, high = self._first[number], self._first[number + 1]
+                    fits = space.fits(ask.wanted)
+                    if ask.ports:
+                        fits = fits & space.free_ports(ask.ports)
+                    allowed[i, low:high] = mask & fits[self.type[low:high]]
+        return allowed
+
+    def _limits(self) -> tuple[Amounts, Amounts]:
+        columns: list[Amounts] = []
+        remaining: list[int] = []
+        for number, space in enumerate(self.spaces):
+            here = self.pool == number
+            for column in range(len(space.limited)):
+                amounts = np.zeros(len(self.pool), dtype=np.int64)
+                amounts[here] = space.capacity[self.type[here], column]
+                columns.append(amounts)
+                remaining.append(int(space.remaining[column]))
+            if space.nodes_remaining is not None:
+                columns.append(here.astype(np.int64))
+                remaining.append(space.nodes_remaining)
+        usage = np.stack(columns, axis=1) if columns else np.zeros((len(self.pool), 0), dtype=np.int64)
+        return usage, np.array(remaining, dtype=np.int64)
+
+
+def start_patterns(menu: Menu, bins: Sequence[Bin], position: dict[int, int]) -> list[NodePattern] | None:
+    """Return `bins` as patterns over the menu's rows; None when one of them cannot be written so."""
+    found: dict[tuple[int, tuple[tuple[int, int], ...]], int] = {}
+    rows: dict[object, int | None] = {}
+    for planned in bins:
+        kind = (planned.pool, planned.pattern.requirements, planned.pattern.chosen)
+        if kind not in rows:
+            rows[kind] = menu.row_of(planned)
+        row = rows[kind]
+        if row is None:
+            return None
+        counts = tuple(sorted((position[i], len(keys)) for i, keys in planned.pods.items() if keys))
+        found[row, counts] = found.get((row, counts), 0) + 1
+    return [NodePattern(offer=row, counts=counts, copies=n) for (row, counts), n in sorted(found.items())]
+
+
+def _apart(asks: Sequence[Ask], rules: Sequence[Rule]) -> Mask | None:
+    """Return which asks can never share a node: by rules over host names, or by their host ports.
+
+    Where a rule lets a few of another ask's pods stay, this is stricter than need be.
+    """
+    apart = np.zeros((len(asks), len(asks)), dtype=np.bool_)
+    for number in sorted({r for a in asks for r in a.profile.owned}):
+        owners = [i for i, a in enumerate(asks) if number in a.profile.owned]
+        selected = [i for i, a in enumerate(asks) if number in a.profile.selected]
+        apart[np.ix_(owners, selected)] = True
+    ported = [(i, a.ports) for i, a in enumerate(asks) if a.ports]
+    for i, ports in ported:
+        for j, others in ported:
+            if i != j and conflicting(ports, others):
+                apart[i, j] = True
+    if not apart.any():
+        return None
+    apart |= apart.T
+    np.fill_diagonal(apart, False)
+    return apart
