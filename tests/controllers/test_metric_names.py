@@ -31,6 +31,7 @@ METRICS: dict[str, tuple[str, ...]] = {
     "karpenter_pods_provisioning_unstarted_time_seconds": POD,
     "karpenter_pods_scheduling_decision_duration_seconds": (),
     "karpenter_pods_startup_duration_seconds": (),
+    "karpenter_scheduler_distrusted_plans_total": (),
     "karpenter_scheduler_ignored_pods_count": (),
     "karpenter_scheduler_pending_pods_by_effective_zone_count": ("controller", "zone"),
     "karpenter_scheduler_queue_depth": ("controller", "scheduling_id"),

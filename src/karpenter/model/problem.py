@@ -88,3 +88,5 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """USD per hour of the new claims."""
     lower_bound: float | None = None
     """No plan for these pods can cost less; None when it was not computed."""
+    distrusted: tuple[str, ...] = ()
+    """What was wrong with a cheaper plan that the search had found; this is the plain one instead."""

@@ -1,5 +1,6 @@
 """Which machines should exist for these pods: a pure function from a Problem to a Plan."""
 
+from karpenter.scheduling.search import Memory
 from karpenter.scheduling.solver import solve
 
-__all__ = ["solve"]
+__all__ = ["Memory", "solve"]

@@ -14,6 +14,7 @@ from karpenter.scheduling.menu import Menu, start_patterns
 from karpenter.scheduling.packing import Pattern, join
 from karpenter.scheduling.passes import Pass
 from karpenter.scheduling.search import Memory, NodePattern, improve
+from karpenter.scheduling.stock import lot_of
 from karpenter.scheduling.topology import Occupancy
 
 _EPSILON = 1e-9
@@ -70,7 +71,7 @@ def _parts(current: Pass, weights: dict[int, set[int]]) -> tuple[list[Bin], list
     """Return the nodes that may be searched anew, and those that stay as they are.
 
     Nodes stay whose pods must be together, that hold pods placed under different preferences or from pools of
-    different weights, and those with minValues.
+    different weights, those with minValues, and those that draw on what can run out.
     """
     stuck = {
         i
@@ -82,6 +83,7 @@ def _parts(current: Pass, weights: dict[int, set[int]]) -> tuple[list[Bin], list
     for planned in current.bins.bins:
         pattern = planned.pattern
         keep = bool(stuck & planned.pods.keys()) or pattern.requirements.has_min_values or planned.relaxed
+        keep = keep or bool(lot_of(pattern.requirements))
         (held if keep else free).append(planned)
     return free, held
 
@@ -122,6 +124,7 @@ def _rebuild(
     if stranded or _objective(bought, fee) >= before - _EPSILON:
         for planned in bought:
             current.spaces[planned.pool].take(planned.charged, -1)
+            current.spaces[planned.pool].draw(planned.pattern.requirements, -1)
         _take_back(current, free)
         current.bins, current.refused = table_before, refused_before
     for ask in asks:
@@ -139,7 +142,7 @@ def _buy(current: Pass, menu: Menu, wanted: NodePattern, asks: Sequence[Ask]) ->
     pattern = Pattern(
         chosen=chosen,
         price=float(menu.price[wanted.offer]),
-        requirements=space.requirements,
+        requirements=space.unlimited,
         counts={},
         used=np.zeros_like(asks[0].wanted),
         ports=frozenset(),

@@ -26,7 +26,7 @@ class Menu:
         for number, space in enumerate(spaces):
             of_type, price = space.catalogue.open_offerings()
             rows = np.flatnonzero(
-                space.catalogue.offerings_for(space.requirements, space.well_known)
+                space.catalogue.offerings_for(space.unlimited, space.well_known)
                 & space.usable[of_type]
                 & (price > 0)
             )
@@ -87,7 +87,7 @@ class Menu:
                     continue
                 key = (number, ask.demands)
                 if key not in known:
-                    merged = space.admit(space.requirements, ask.demands)
+                    merged = space.admit(space.unlimited, ask.demands)
                     known[key] = (
                         None
                         if isinstance(merged, str)

@@ -9,7 +9,10 @@ money (`packing`).
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from karpenter.model.problem import Budget, Plan, Problem
+from karpenter.scheduling.check import quick_violations
 from karpenter.scheduling.classes import PodClass, classify
 from karpenter.scheduling.improve import improved
 from karpenter.scheduling.packing import NODE_FEE
@@ -18,6 +21,7 @@ from karpenter.scheduling.search import Memory
 from karpenter.scheduling.topology import Topology
 
 _MOST_PASSES = 6
+_SHOWN = 5
 
 
 def solve(
@@ -41,7 +45,12 @@ def solve(
     if not more():
         return current.plan()
     proven = improved(current, more, fee=NODE_FEE, memory=memory)
-    return current.plan(proven)
+    plan = current.plan(proven)
+    wrong = quick_violations(problem, plan)
+    if wrong:
+        plain = _first_plan(problem).plan()
+        return msgspec.structs.replace(plain, distrusted=tuple(wrong[:_SHOWN]))
+    return plan
 
 
 def _spender(budget: Budget, monotonic: Callable[[], float] | None) -> Callable[[], bool]:

@@ -18,7 +18,7 @@ from karpenter.scheduling.classes import (
     Port,
     Variant,
 )
-from karpenter.scheduling.stock import LOT, Ledger, lot_of, open_lots, requirement_of
+from karpenter.scheduling.stock import LOT, NO_LOT, Ledger, lot_of, open_lots, requirement_of
 from karpenter.scheduling.terms import node_terms, term_requirements
 
 _EMPTY = Requirements()
@@ -235,6 +235,11 @@ class PoolSpace:
             if not self.achieved(found, np.isfinite(self.evaluate(found).price) & allowed):
                 break
         return found
+
+    @property
+    def unlimited(self) -> Requirements:
+        """What a new node is that draws on nothing that can run out."""
+        return self.requirements.add(requirement_of(NO_LOT)) if self.catalogue.lots else self.requirements
 
     def in_stock(self, requirements: Requirements) -> int | None:
         """Return how many nodes of `requirements` the lot they draw on is good for; None: any number."""

@@ -80,10 +80,11 @@ class Ledger:
         self.used_up = self._used_up()
 
     def take(self, lot: str, count: int) -> None:
-        """Use `count` of `lot`, as many as are left at most."""
+        """Use `count` of `lot`, as many as are left at most; negative: give back."""
         if lot in self.left:
+            before = self.left[lot]
             self.left[lot] -= count
-            if not self.left[lot]:
+            if (before > 0) != (self.left[lot] > 0):
                 self.version += 1
                 self.used_up = self._used_up()
 

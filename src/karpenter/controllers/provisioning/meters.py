@@ -33,6 +33,10 @@ class Meters:
             "Pods that the last solve found no place for.",
             ["controller"],
         ).labels(_CONTROLLER)
+        self.distrusted = metrics.counter(
+            f"{prefix}distrusted_plans_total",
+            "Plans of the cost search that the checker refused; the plain plan was used.",
+        )
         self.decision_seconds = metrics.histogram(
             "karpenter_pods_scheduling_decision_duration_seconds",
             "From when a pod was first seen to the first decision about it.",

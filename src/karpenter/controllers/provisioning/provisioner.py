@@ -1,6 +1,7 @@
 """The pass: look at everything, ask the solver, create what it says, tell everybody about it."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import structlog
 
@@ -17,19 +18,29 @@ from karpenter.controllers.provisioning.zones import pods_by_zone
 from karpenter.kube.errors import NotFound
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.pods import pod_key
-from karpenter.model.problem import Plan, PlannedClaim
+from karpenter.model.problem import Budget, Plan, PlannedClaim
 from karpenter.model.snapshot import Snapshot
 from karpenter.runtime import Result, Singleton
-from karpenter.scheduling import solve
+from karpenter.scheduling import Memory, solve
 
 log = structlog.get_logger()
 
 FOUND = "found provisionable pod(s)"
 COMPUTED = "computed new nodeclaim(s) to fit pod(s)"
+DISTRUSTED = "the search found a plan that breaks rules; the plain plan is carried out instead"
 NO_POOLS = "no dynamic nodepools found"
 NO_TYPES = "could not list the instance types of a nodepool"
 
 _CONFIRM_AFTER_SECONDS = 5.0
+_LEAST_SEARCH_SECONDS = 0.03
+_SEARCH_SECONDS_PER_POD = 2e-5
+
+
+def worthwhile(budget: Budget, pods: int) -> Budget:
+    """Return as much of `budget` as a search for so many pods is worth: few pods should not wait for it."""
+    if budget.seconds is None:
+        return budget
+    return Budget(seconds=min(budget.seconds, _LEAST_SEARCH_SECONDS + _SEARCH_SECONDS_PER_POD * pods))
 
 
 class Provisioner:
@@ -38,6 +49,7 @@ class Provisioner:
     def __init__(self, context: Context, batcher: Batcher) -> None:
         self._context = context
         self._batcher = batcher
+        self._memory = Memory()
         self._meters = Meters(context.metrics, context.cluster, context.clock)
         self._teller = Teller(context, self._meters)
         self._versions: dict[str, int] = {}
@@ -78,7 +90,9 @@ class Provisioner:
         if not usable_pools(snapshot):
             log.info(NO_POOLS)
         with self._meters.solving(self._context.clock, len(demand.pods)):
-            plan = await self._context.executor.run(solve, problem, self._context.settings.solve_budget)
+            search = partial(solve, monotonic=self._context.clock.monotonic, memory=self._memory)
+            budget = worthwhile(self._context.settings.solve_budget, len(demand.pods))
+            plan = await self._context.executor.run(search, problem, budget)
         await self._carry_out(snapshot, demand, plan)
         return plan
 
@@ -112,6 +126,9 @@ class Provisioner:
 
     async def _carry_out(self, snapshot: Snapshot, demand: Demand, plan: Plan) -> None:
         pods = {pod_key(pod): pod for pod in demand.pods}
+        if plan.distrusted:
+            self._meters.distrusted.inc()
+            log.error(DISTRUSTED, violations=list(plan.distrusted))
         wanted = [claim for claim in plan.claims if self._still_wanted(claim, pods)]
         if wanted:
             log.info(
