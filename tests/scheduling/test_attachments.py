@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from karpenter.apis import labels
-from karpenter.apis.core import CSISource, PVCSource, Volume
+from karpenter.apis.core import CSISource, ObjectReference, PVCSource, Volume
 from karpenter.scheduling.volumes import (
     attached,
     attachments,
@@ -112,6 +112,17 @@ def test_pods_that_share_a_claim_attach_it_once() -> None:
     )
     pods = [a_user("one", name="a", node_name="node"), a_user("one", "two", name="b", node_name="node")]
     assert attached(a_view(pods=pods), snapshot) == {EBS: {"default/one", "default/two"}}
+
+
+def test_a_volume_counts_until_it_is_detached() -> None:
+    """Also when its pod is gone; one that a pod on the node uses counts once, whoever tells of it."""
+    used = {"csi": CSISource(driver=EBS), "claim_ref": ObjectReference(namespace="default", name="used")}
+    snapshot = storage(a_claim("used", "pv-used"), a_volume("pv-used", spec=used))
+    node = replace(
+        a_view(pods=[a_user("used", node_name="node")]),
+        attached_volumes=((EBS, "pv-left"), (EBS, "pv-used"), ("other", "pv-x")),
+    )
+    assert attached(node, snapshot) == {EBS: {"default/used", "pv-left"}, "other": {"pv-x"}}
 
 
 @pytest.mark.parametrize(

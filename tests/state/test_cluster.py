@@ -12,7 +12,15 @@ from karpenter.apis import labels as known
 from karpenter.apis.core import Node, Pod, Taint
 from karpenter.apis.karpenter import NodeClaim
 from karpenter.apis.meta import ObjectMeta
-from karpenter.apis.workloads import CSINode, CSINodeAllocatable, CSINodeDriver, CSINodeSpec
+from karpenter.apis.workloads import (
+    CSINode,
+    CSINodeAllocatable,
+    CSINodeDriver,
+    CSINodeSpec,
+    VolumeAttachment,
+    VolumeAttachmentSource,
+    VolumeAttachmentSpec,
+)
 from karpenter.base.clock import ManualClock
 from karpenter.base.quantity import resources_of
 from karpenter.base.randomness import seeded
@@ -300,3 +308,19 @@ def test_a_row_knows_how_many_volumes_its_drivers_attach() -> None:
     assert world.cluster.nodes()[0].volume_limits == {"disk": 8, "ebs": 24}
     world.drop(csi_node())
     assert world.cluster.nodes()[0].volume_limits == {}
+
+
+def test_a_row_knows_what_is_attached() -> None:
+    """By the VolumeAttachments of the node, until they are gone; those of other nodes do not count."""
+
+    def attachment(name: str, node: str, volume: str | None) -> VolumeAttachment:
+        source = VolumeAttachmentSource(persistent_volume_name=volume)
+        spec = VolumeAttachmentSpec(node_name=node, attacher="ebs", source=source)
+        return VolumeAttachment(metadata=ObjectMeta(name=name), spec=spec)
+
+    world = World()
+    world.put(a_node(), attachment("x", "node", "pv-2"), attachment("y", "node", "pv-1"))
+    world.put(attachment("z", "other", "pv-3"), attachment("inline", "node", None))
+    assert world.cluster.nodes()[0].attached_volumes == (("ebs", "pv-1"), ("ebs", "pv-2"))
+    world.drop(attachment("x", "node", "pv-2"))
+    assert world.cluster.nodes()[0].attached_volumes == (("ebs", "pv-1"),)

@@ -403,6 +403,7 @@ class PersistentVolumeSpec(Object, frozen=True):
     vsphere_volume: dict[str, object] | None = None
     node_affinity: VolumeNodeAffinity | None = None
     storage_class_name: str = ""
+    claim_ref: "ObjectReference | None" = None
 
 
 class PersistentVolume(KubeObject, frozen=True):

@@ -43,6 +43,9 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     volume_limits: dict[str, int] = {}
     """How many volumes each CSI driver can attach here, from the node's CSINode; drivers without a limit, and
     drivers that are not running yet, are not in it."""
+    attached_volumes: tuple[tuple[str, str], ...] = ()
+    """(CSI driver, PersistentVolume) by VolumeAttachment: also those whose pod is gone and which are not
+    detached yet. Sorted."""
     nominated_until: float = 0.0
     """Epoch seconds; until then pods are expected here and the node is left alone."""
 

@@ -45,8 +45,19 @@ def attachments(pod: Pod, snapshot: Snapshot) -> dict[str, frozenset[str]]:
 
 
 def attached(node: NodeView, snapshot: Snapshot) -> dict[str, frozenset[str]]:
-    """Return what the pods of a node have attached there together, as `attachments` does for one."""
-    return union(attachments(pod, snapshot) for pod in node.pods if pod.spec.volumes)
+    """Return what is attached to a node, or will be for its pods, as `attachments` does for one pod.
+
+    A volume counts until it is detached, even when its pod is gone: so kube-scheduler counts.
+    """
+    there = [{driver: frozenset({_user_of(name, snapshot)})} for driver, name in node.attached_volumes]
+    return union([*there, *(attachments(pod, snapshot) for pod in node.pods if pod.spec.volumes)])
+
+
+def _user_of(volume: str, snapshot: Snapshot) -> str:
+    """Return the key of the claim that a PersistentVolume is bound to, its own name when there is none."""
+    found = snapshot.volumes.get(volume)
+    claim = found.spec.claim_ref if found is not None else None
+    return f"{claim.namespace}/{claim.name}" if claim is not None else volume
 
 
 def union(several: Iterable[Mapping[str, frozenset[str]]]) -> dict[str, frozenset[str]]:

@@ -50,8 +50,7 @@ class Cluster:
         batch_max_duration: float = 10.0,
         default_spread: Sequence[TopologySpreadConstraint] = (),
     ) -> None:
-        """Subscribe to what decisions depend on; `batch_max_duration` in seconds, `default_spread` for pods
-        without constraints of their own."""
+        """Subscribe to what decides; `batch_max_duration` in seconds, `default_spread` for pods without any."""
         self._clock = clock
         self._provider = provider
         self.nomination_seconds = max(2 * batch_max_duration, 10.0)
@@ -295,7 +294,7 @@ class Cluster:
         self._nodes.subscribe(self._on_node)
         self._pods.subscribe(self._on_pod)
         self._pools.subscribe(self._on_pool)
-        self._tables.csi_nodes.subscribe(lambda change: self._touch_node(change.object.name))
+        self._tables.on_storage(self._touch_node)
 
     def _on_claim(self, change: Change[NodeClaim]) -> None:
         claim, old = change.object, change.old
@@ -411,7 +410,7 @@ class Cluster:
             marked=token in self._marked or (claim is not None and self.is_ending(claim)),
             nominated_until=until,
             planned=self._planned_size(claim) if claim is not None and node is None else None,
-            volume_limits=self._tables.volume_limits(node.name) if node is not None else {},
+            storage=self._tables.storage_of(node.name) if node is not None else None,
         )
 
     def _parts(self, token: str) -> tuple[Node | None, NodeClaim | None]:

@@ -4,7 +4,7 @@ Which of the two speaks (labels, taints, size) depends on how far the machine ha
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
+from typing import NamedTuple
 
 from karpenter.apis import conditions
 from karpenter.apis import labels as known
@@ -28,15 +28,15 @@ def view_of(
     marked: bool,
     nominated_until: float,
     planned: "PlannedSize | None" = None,
-    volume_limits: Mapping[str, int] = MappingProxyType({}),
+    storage: "Storage | None" = None,
 ) -> NodeView:
     """Return the row of a machine.
 
     Until the Node is registered the claim's labels, annotations and taints count; until it is initialized
     the claim fills in resources that the Node lacks, and startup and ephemeral taints are left out, since
     they will go. A cordoned node has the taint of one at once. `planned` is what is known of a claim that
-    is not launched. `requests` gives what each of `pods` takes, by pod key; `volume_limits` how many
-    volumes each CSI driver attaches.
+    is not launched. `requests` gives what each of `pods` takes, by pod key; `storage` what its
+    drivers can attach and have attached.
     """
     if node is None and claim is None:
         raise ValueError("a row needs a Node or a NodeClaim")
@@ -66,9 +66,19 @@ def view_of(
         registered=registered,
         initialized=initialized,
         marked_for_deletion=marked or is_deleted(node, claim),
-        volume_limits=dict(volume_limits),
+        volume_limits=dict(storage.limits) if storage is not None else {},
+        attached_volumes=storage.attached if storage is not None else (),
         nominated_until=nominated_until,
     )
+
+
+class Storage(NamedTuple):
+    """What the CSI drivers of a node say."""
+
+    limits: Mapping[str, int]
+    """How many volumes each attaches, where it says so."""
+    attached: tuple[tuple[str, str], ...]
+    """(driver, PersistentVolume) of each attachment there is, sorted."""
 
 
 class PlannedSize:

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from karpenter.apis.core import Namespace, PersistentVolume, PersistentVolumeClaim
-from karpenter.apis.workloads import CSINode, PodDisruptionBudget, StorageClass
+from karpenter.apis.workloads import CSINode, PodDisruptionBudget, StorageClass, VolumeAttachment
 from karpenter.kube.informer import Cache, Change, Informer
+from karpenter.state.rows import Storage
 
 T = TypeVar("T")
 
@@ -20,15 +21,17 @@ class Tables:
         self._volumes = cache.informer(PersistentVolume)
         self._storage_classes = cache.informer(StorageClass)
         self._namespaces = cache.informer(Namespace)
-        self.csi_nodes = cache.informer(CSINode)
-        """How many volumes the drivers of each node attach; by the node's name."""
+        self._csi_nodes = cache.informer(CSINode)
+        self._attachments = cache.informer(VolumeAttachment)
+        self._attachments.add_index("nodeName", lambda attachment: (attachment.spec.node_name,))
         self.informers: tuple[Informer[Any], ...] = (
             self._pdbs,
             self._volume_claims,
             self._volumes,
             self._storage_classes,
             self._namespaces,
-            self.csi_nodes,
+            self._csi_nodes,
+            self._attachments,
         )
         """All of them: nothing can be decided before each has its first whole list."""
         self._made: dict[int, object] = {}
@@ -57,16 +60,27 @@ class Tables:
             self._namespaces, lambda: {o.name: dict(o.metadata.labels) for o in self._namespaces.items()}
         )
 
-    def volume_limits(self, node_name: str) -> dict[str, int]:
-        """Return how many volumes each CSI driver attaches to a node, where it says so."""
-        csi_node = self.csi_nodes.get(node_name)
-        if csi_node is None:
-            return {}
-        return {
-            driver.name: driver.allocatable.count
-            for driver in sorted(csi_node.spec.drivers, key=lambda d: d.name)
-            if driver.allocatable is not None and driver.allocatable.count is not None
-        }
+    def storage_of(self, node_name: str) -> Storage:
+        """Return what the CSI drivers of a node can attach, and have attached."""
+        csi_node = self._csi_nodes.get(node_name)
+        drivers = sorted(csi_node.spec.drivers, key=lambda d: d.name) if csi_node is not None else []
+        named = [
+            (a.spec.attacher, a.spec.source.persistent_volume_name)
+            for a in self._attachments.by_index("nodeName", node_name)
+        ]
+        return Storage(
+            limits={
+                driver.name: driver.allocatable.count
+                for driver in drivers
+                if driver.allocatable is not None and driver.allocatable.count is not None
+            },
+            attached=tuple(sorted((driver, volume) for driver, volume in named if volume)),
+        )
+
+    def on_storage(self, touch: Callable[[str], None]) -> None:
+        """Call `touch` with the name of every node for which `storage_of` may have changed."""
+        self._csi_nodes.subscribe(lambda change: touch(change.object.name))
+        self._attachments.subscribe(lambda change: touch(change.object.spec.node_name))
 
     def _once(self, informer: Informer[Any], make: Callable[[], T]) -> T:
         key = id(informer)
