@@ -50,7 +50,7 @@ class Cluster:
         batch_max_duration: float = 10.0,
         default_spread: Sequence[TopologySpreadConstraint] = (),
     ) -> None:
-        """Subscribe to what decides; `batch_max_duration` in seconds, `default_spread` for pods without any."""
+        """Subscribe; `batch_max_duration` is in seconds, `default_spread` for pods without constraints."""
         self._clock = clock
         self._provider = provider
         self.nomination_seconds = max(2 * batch_max_duration, 10.0)
