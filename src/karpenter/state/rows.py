@@ -10,6 +10,7 @@ from karpenter.apis import conditions
 from karpenter.apis import labels as known
 from karpenter.apis.core import Node, Pod, Taint
 from karpenter.apis.karpenter import NodeClaim
+from karpenter.apis.workloads import CSINode, VolumeAttachment
 from karpenter.base.quantity import Resources, maximum, resources_of, total
 from karpenter.model import taints
 from karpenter.model.instancetype import InstanceType
@@ -79,6 +80,20 @@ class Storage(NamedTuple):
     """How many volumes each attaches, where it says so."""
     attached: tuple[tuple[str, str], ...]
     """(driver, PersistentVolume) of each attachment there is, sorted."""
+
+    @staticmethod
+    def of(csi_node: CSINode | None, attachments: Iterable[VolumeAttachment] = ()) -> "Storage":
+        """Return what a node's CSINode and the VolumeAttachments to it say."""
+        drivers = sorted(csi_node.spec.drivers, key=lambda d: d.name) if csi_node is not None else []
+        named = [(a.spec.attacher, a.spec.source.persistent_volume_name) for a in attachments]
+        return Storage(
+            limits={
+                driver.name: driver.allocatable.count
+                for driver in drivers
+                if driver.allocatable is not None and driver.allocatable.count is not None
+            },
+            attached=tuple(sorted((driver, volume) for driver, volume in named if volume)),
+        )
 
 
 class PlannedSize:

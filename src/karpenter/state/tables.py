@@ -62,20 +62,8 @@ class Tables:
 
     def storage_of(self, node_name: str) -> Storage:
         """Return what the CSI drivers of a node can attach, and have attached."""
-        csi_node = self._csi_nodes.get(node_name)
-        drivers = sorted(csi_node.spec.drivers, key=lambda d: d.name) if csi_node is not None else []
-        named = [
-            (a.spec.attacher, a.spec.source.persistent_volume_name)
-            for a in self._attachments.by_index("nodeName", node_name)
-        ]
-        return Storage(
-            limits={
-                driver.name: driver.allocatable.count
-                for driver in drivers
-                if driver.allocatable is not None and driver.allocatable.count is not None
-            },
-            attached=tuple(sorted((driver, volume) for driver, volume in named if volume)),
-        )
+        attachments = self._attachments.by_index("nodeName", node_name)
+        return Storage.of(self._csi_nodes.get(node_name), attachments)
 
     def on_storage(self, touch: Callable[[str], None]) -> None:
         """Call `touch` with the name of every node for which `storage_of` may have changed."""

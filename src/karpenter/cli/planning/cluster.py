@@ -24,7 +24,7 @@ from karpenter.model.snapshot import NodeView, Snapshot
 from karpenter.model.volumerules import VolumeRules
 from karpenter.providers.kwok.catalogue import EC2_LABELS, KWOK_LABELS
 from karpenter.state.daemons import daemon_pod
-from karpenter.state.rows import PlannedSize, view_of
+from karpenter.state.rows import PlannedSize, Storage, view_of
 
 Catalogues = Mapping[str, tuple[InstanceType, ...]]
 """What each pool can buy."""
@@ -223,7 +223,6 @@ def _view(
     planned: PlannedSize | None,
 ) -> NodeView:
     csi_node = inventory.csi_nodes.get(node.name) if node is not None else None
-    drivers = csi_node.spec.drivers if csi_node is not None else []
     return view_of(
         node,
         claim,
@@ -233,11 +232,7 @@ def _view(
         marked=False,
         nominated_until=0.0,
         planned=planned,
-        volume_limits={
-            d.name: d.allocatable.count
-            for d in sorted(drivers, key=lambda d: d.name)
-            if d.allocatable is not None and d.allocatable.count is not None
-        },
+        storage=Storage.of(csi_node),
     )
 
 
