@@ -169,9 +169,8 @@ def test_a_daemon_of_one_architecture_takes_nothing_of_the_other() -> None:
 @pytest.mark.parametrize("order", [("t2", "t4"), ("t4", "t2")])
 def test_alternatives_of_a_daemon_hold_for_every_type_in_any_order(order: tuple[str, str]) -> None:
     """A daemon that may run on either type by different alternatives runs on both."""
-    daemon = a_daemon(
-        cpu="1500m", **alternatives(*([(labels.INSTANCE_TYPE, "In", [name])] for name in order))
-    )
+    terms = [a_term((labels.INSTANCE_TYPE, "In", [name])) for name in order]
+    daemon = a_daemon(cpu="1500m", affinity=node_affinity(required=terms))
     claim = the_claim(a_problem([a_pod()], instance_types=TYPES[:2], daemons=[daemon]))
     assert claim.instance_types == ("t4",)
     assert claim.requests["cpu"] == 2500
