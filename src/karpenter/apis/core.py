@@ -282,6 +282,15 @@ class TemplateMeta(Object, frozen=True):
     annotations: dict[str, str] = {}
 
 
+class PodTemplate(KubeObject, frozen=True):
+    """core/v1 PodTemplate."""
+
+    resource: ClassVar[Resource] = Resource(
+        group="", version="v1", plural="podtemplates", kind="PodTemplate", namespaced=True
+    )
+    template: PodTemplateSpec = msgspec.field(default_factory=PodTemplateSpec)
+
+
 class NodeSpec(Object, frozen=True):
     """core/v1 NodeSpec."""
 

@@ -12,7 +12,7 @@ from karpenter.apis.conditions import is_true
 from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
 
-KeptFor = Literal["static", "never", "notEmpty", "tooFresh", "budget"]
+KeptFor = Literal["static", "never", "notEmpty", "tooFresh", "headroom", "budget"]
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,4 +68,6 @@ def why_kept(candidate: Candidate) -> Kept | None:
     if node.claim is None or not is_true(node.claim.status.conditions, "Consolidatable"):
         after = pool.spec.disruption.consolidate_after
         return kept("tooFresh", f"Pods came or went less than consolidateAfter ({after}) ago")
+    if node.headroom_pods:
+        return kept("headroom", f'Node "{node.name}" has buffer pods')
     return None

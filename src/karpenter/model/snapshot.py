@@ -48,6 +48,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     detached yet. Sorted."""
     nominated_until: float = 0.0
     """Epoch seconds; until then pods are expected here and the node is left alone."""
+    headroom_pods: int = 0
+    """How many virtual pods of capacity buffers have their room here; they are in none of the sums."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,3 +73,5 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     storage_classes: dict[str, StorageClass] = {}
     namespaces: dict[str, dict[str, str]] = {}
     """Labels by namespace."""
+    headroom: tuple[Pod, ...] = ()
+    """Virtual pods that capacity buffers want room for, of lowest priority, by key; not in `pending`."""

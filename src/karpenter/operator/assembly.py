@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
+from karpenter.apis.autoscaling import CapacityBuffer
 from karpenter.apis.karpenter import NodeClaim, NodeOverlay, NodePool
+from karpenter.apis.meta import KubeObject
 from karpenter.base.clock import Clock
 from karpenter.base.metrics import Metrics
 from karpenter.base.randomness import Random, name_suffix
@@ -18,6 +20,7 @@ from karpenter.cloudprovider.metered import MeteredProvider
 from karpenter.cloudprovider.overlaid import OverlaidProvider
 from karpenter.cloudprovider.overlaystore import OverlayStore
 from karpenter.controllers import (
+    capacitybuffer,
     disruption,
     metrics,
     node,
@@ -28,7 +31,7 @@ from karpenter.controllers import (
     static,
 )
 from karpenter.controllers.context import Context, Settings
-from karpenter.kube.client import Client
+from karpenter.kube.client import Client, resource_of
 from karpenter.kube.informer import Cache
 from karpenter.kube.transport import Transport
 from karpenter.model.problem import Budget
@@ -39,7 +42,7 @@ from karpenter.state.cluster import Cluster
 
 log = structlog.get_logger()
 
-_ROOMS = (provisioning, nodeclaim, node, nodepool, nodeoverlay, static, disruption, metrics)
+_ROOMS = (provisioning, nodeclaim, node, nodepool, nodeoverlay, static, capacitybuffer, disruption, metrics)
 
 
 class Operator:
@@ -155,11 +158,11 @@ class Operator:
                 tasks.create_task(controller.run(), name=controller.name)
 
     def _missing_crds(self) -> str:
-        needed: list[type[NodePool] | type[NodeClaim] | type[NodeOverlay]] = [NodePool, NodeClaim]
-        if self.options.feature_gates.get("NodeOverlay"):
-            needed.append(NodeOverlay)
+        gated: dict[str, type[KubeObject]] = {"NodeOverlay": NodeOverlay, "CapacityBuffer": CapacityBuffer}
+        opened = [kind for gate, kind in gated.items() if self.options.feature_gates.get(gate)]
+        needed: list[type[KubeObject]] = [NodePool, NodeClaim, *opened]
         missing = sorted(
-            f"{kind.resource.plural}.{kind.resource.group}"
+            f"{resource_of(kind).plural}.{resource_of(kind).group}"
             for kind in needed
             if not self.cache.informer(kind).synced
         )

@@ -8,7 +8,7 @@ created for on them (`karpenter.state.reservations`). That is what keeps a secon
 capacity again, and why an unlaunched claim need not stop anybody else's provisioning.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from karpenter.apis import labels as known
@@ -23,6 +23,7 @@ from karpenter.kube.informer import Cache, Change, Informer
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.pods import is_provisionable, is_reschedulable, is_terminal, pod_key, requests
 from karpenter.model.snapshot import NodeView, Snapshot
+from karpenter.state.buffers import Buffers
 from karpenter.state.catalogues import Catalogues
 from karpenter.state.daemons import daemon_pods
 from karpenter.state.grants import Grants
@@ -58,6 +59,8 @@ class Cluster:
         self.pod_times = PodLedger()
         self.pool_health = PoolHealth()
         self.grants = Grants()
+        self.buffers = Buffers()
+        self._headroom: dict[str, int] = {}
         self._pods = cache.informer(Pod)
         self._nodes = cache.informer(Node)
         self._claims = cache.informer(NodeClaim)
@@ -105,6 +108,7 @@ class Cluster:
             volumes=self._tables.volumes(),
             storage_classes=self._tables.storage_classes(),
             namespaces=self._tables.namespaces(),
+            headroom=self.buffers.pods(),
         )
 
     def nodes(self) -> tuple[NodeView, ...]:
@@ -234,6 +238,21 @@ class Cluster:
             self._dirty.add(_claim_token(claim))
         elif node is not None:
             self._dirty.add(_node_token(node))
+
+    def hold_headroom(self, counts: Mapping[str, int]) -> None:
+        """Note how many virtual pods have their room on which machine, as everything there is of that kind.
+
+        Machines go by their claim's name as `claim/<name>`, those without one by their Node's name.
+        """
+        changed = {m for m in counts.keys() | self._headroom.keys() if counts.get(m) != self._headroom.get(m)}
+        self._headroom = dict(counts)
+        for machine in sorted(changed):
+            if machine.startswith("claim/"):
+                self._touch_claim(machine.removeprefix("claim/"))
+            else:
+                self._touch_node(machine)
+        if changed:
+            self.mark_unconsolidated()
 
     def mark_for_deletion(self, provider_ids: Iterable[str]) -> None:
         """Take machines out of the capacity: they are about to go."""
@@ -411,6 +430,7 @@ class Cluster:
             nominated_until=until,
             planned=self._planned_size(claim) if claim is not None and node is None else None,
             storage=self._tables.storage_of(node.name) if node is not None else None,
+            headroom_pods=self._headroom.get(anchor, 0),
         )
 
     def _parts(self, token: str) -> tuple[Node | None, NodeClaim | None]:

@@ -30,6 +30,7 @@ def view_of(
     nominated_until: float,
     planned: "PlannedSize | None" = None,
     storage: "Storage | None" = None,
+    headroom_pods: int = 0,
 ) -> NodeView:
     """Return the row of a machine.
 
@@ -70,6 +71,7 @@ def view_of(
         volume_limits=dict(storage.limits) if storage is not None else {},
         attached_volumes=storage.attached if storage is not None else (),
         nominated_until=nominated_until,
+        headroom_pods=headroom_pods,
     )
 
 

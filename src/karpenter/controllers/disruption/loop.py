@@ -161,7 +161,7 @@ class DisruptionLoop:
         pools = {pool.name: pool for pool in snapshot.nodepools}
         for entry in kept:
             node = nodes[entry.node]
-            if entry.reason == "never":
+            if entry.reason in ("never", "headroom"):
                 self._tell_node(node, "Unconsolidatable", entry.message, _UNCONSOLIDATABLE_SECONDS)
             elif entry.reason == "budget" and budgets[node.nodepool].allowed == 0:
                 pool = pools[node.nodepool]

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from karpenter.apis import conditions as condition_sets
 from karpenter.apis import labels
+from karpenter.apis.autoscaling import CapacityBuffer
 from karpenter.apis.core import Node
 from karpenter.apis.karpenter import NodeClaim, NodeOverlay, NodePool
 from karpenter.apis.meta import Condition, KubeObject
@@ -141,21 +142,22 @@ class StatusMetrics(Generic[K]):
 
 
 def build(context: Context) -> list[Singleton]:
-    """Return what meters the conditions of claims, pools, nodes, and overlays where they are in use."""
+    """Return what meters the conditions of claims, pools, nodes, and what is behind an open feature gate."""
     kinds = [resource_of(kind) for kind in context.provider.node_classes]
     extra = [*(labels.nodeclass_label(r.group, r.kind) for r in kinds), labels.NODEPOOL]
-    of_overlays = (
-        [StatusMetrics(context, NodeOverlay, (), lambda overlay: overlay.status.conditions).controller]
-        if context.settings.feature_gates.get("NodeOverlay")
-        else []
-    )
+    gates = context.settings.feature_gates
+    of_gated = []
+    if gates.get("NodeOverlay"):
+        of_gated.append(StatusMetrics(context, NodeOverlay, (), lambda o: o.status.conditions).controller)
+    if gates.get("CapacityBuffer"):
+        of_gated.append(StatusMetrics(context, CapacityBuffer, (), lambda b: b.status.conditions).controller)
     return [
         StatusMetrics(context, NodeClaim, extra, lambda claim: claim.status.conditions).controller,
         StatusMetrics(context, NodePool, (), lambda pool: pool.status.conditions).controller,
         StatusMetrics(
             context, Node, [*extra, labels.INITIALIZED], lambda node: node.status.conditions
         ).controller,
-        *of_overlays,
+        *of_gated,
     ]
 
 

@@ -12,6 +12,7 @@ from karpenter.controllers.context import Context
 from karpenter.controllers.provisioning.batcher import Batcher
 from karpenter.controllers.provisioning.claims import create_claims, shortened
 from karpenter.controllers.provisioning.demand import Demand, demand_of, problem_of, usable_pools
+from karpenter.controllers.provisioning.headroom import Headroom
 from karpenter.controllers.provisioning.meters import Meters
 from karpenter.controllers.provisioning.telling import Teller
 from karpenter.controllers.provisioning.zones import pods_by_zone
@@ -52,6 +53,7 @@ class Provisioner:
         self._memory = Memory()
         self._meters = Meters(context.metrics, context.cluster, context.clock)
         self._teller = Teller(context, self._meters)
+        self._headroom = Headroom(context)
         self._versions: dict[str, int] = {}
         self._catalogues: dict[str, tuple[InstanceType, ...]] = {}
 
@@ -84,6 +86,7 @@ class Provisioner:
         self._meters.zones(pods_by_zone(demand.pods, snapshot))
         if not demand.pods:
             self._meters.unschedulable.set(0)
+            await self._headroom.keep({}, self._catalogues, self._versions)
             return None
         log.info(FOUND, pods=shortened(pod_key(p) for p in demand.pods), count=len(demand.pods))
         problem = problem_of(self._context, snapshot, demand.pods, self._catalogues, self._versions)
@@ -93,7 +96,10 @@ class Provisioner:
             search = partial(solve, monotonic=self._context.clock.monotonic, memory=self._memory)
             budget = worthwhile(self._context.settings.solve_budget, len(demand.pods))
             plan = await self._context.executor.run(search, problem, budget)
-        await self._carry_out(snapshot, demand, plan)
+        whole = await self._carry_out(snapshot, demand, plan)
+        pods = {pod_key(pod): pod for pod in demand.pods}
+        expected = {name: [pods[key] for key in keys] for name, keys in plan.placements.items()}
+        await self._headroom.keep(expected, self._catalogues, self._versions, buy=whole)
         return plan
 
     async def _confirm_created(self) -> None:
@@ -124,7 +130,8 @@ class Provisioner:
 
     # --- after the plan -----------------------------------------------------------------------------------
 
-    async def _carry_out(self, snapshot: Snapshot, demand: Demand, plan: Plan) -> None:
+    async def _carry_out(self, snapshot: Snapshot, demand: Demand, plan: Plan) -> bool:
+        """Create, nominate, tell; return whether every claim that pods need was created."""
         pods = {pod_key(pod): pod for pod in demand.pods}
         if plan.distrusted:
             self._meters.distrusted.inc()
@@ -142,6 +149,7 @@ class Provisioner:
         self._teller.placed(snapshot, plan, pods)
         self._teller.created(created, pods)
         self._teller.unschedulable(snapshot, plan, pods, self._catalogues)
+        return all(creation.claim is not None for creation in created)
 
     def _still_wanted(self, planned: PlannedClaim, pods: dict[str, Pod]) -> bool:
         """Tell whether, after the solver's time, any pod of the claim still needs it."""

@@ -47,6 +47,7 @@ class Triggers:
         nodes.watch(self._nodes, lambda change: [change.object.name] if _is_leaving(change.object) else [])
         c.cache.informer(NodeClaim).subscribe(self._on_claim)
         c.cache.informer(NodePool).subscribe(self._on_pool)
+        c.cluster.buffers.on_wanted(lambda: self._batcher.trigger("headroom"))
         return [pods, nodes]
 
     async def _reconcile_pod(self, key: str) -> Result:

@@ -6,6 +6,7 @@ from karpenter.apis import conditions
 from karpenter.apis import labels as known
 from karpenter.apis.karpenter import NodeClaim, NodePool
 from karpenter.base.quantity import resources_of
+from karpenter.cloudprovider import UnevaluatedNodePool
 from karpenter.controllers.context import Context
 from karpenter.controllers.nodepool.keyed import pool_controller
 from karpenter.controllers.provisioning.claims import create_claims
@@ -66,7 +67,10 @@ class Provisioning:
         if not cluster.synced():
             return Result(UNSYNCED_SECONDS)
         await self._confirm_created(pool.name)
-        types = await self._context.provider.instance_types(pool)
+        try:
+            types = await self._context.provider.instance_types(pool)
+        except UnevaluatedNodePool:
+            return Result(UNSYNCED_SECONDS)
         cluster.note_catalogue(pool.name, types)
         # From here to the grant nothing waits: what is counted is one moment.
         counted = census(self._context, pool.name)
