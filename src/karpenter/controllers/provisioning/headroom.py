@@ -6,7 +6,7 @@ there.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import msgspec
 import structlog
@@ -20,9 +20,8 @@ from karpenter.controllers.provisioning.validation import pod_error
 from karpenter.controllers.provisioning.words import failure_text
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.pods import pod_key, requests
-from karpenter.model.problem import Plan
+from karpenter.model.problem import Plan, Problem
 from karpenter.model.snapshot import NodeView, Snapshot
-from karpenter.scheduling import solve
 from karpenter.state.buffers import Outcome
 
 log = structlog.get_logger()
@@ -34,8 +33,9 @@ BOUGHT = "computed new nodeclaim(s) to keep room for capacity buffers"
 class Headroom:
     """Sees to it that buffers have their room."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, solve: Callable[[Problem], Awaitable[Plan]]) -> None:
         self._context = context
+        self._solve = solve
         self._holding = False
 
     async def keep(
@@ -65,7 +65,7 @@ class Headroom:
         errors = {pod_key(p): error for p in snapshot.headroom if (error := pod_error(p, snapshot, rules))}
         pods = tuple(pod for pod in snapshot.headroom if pod_key(pod) not in errors)
         problem = problem_of(self._context, snapshot, pods, catalogues, versions)
-        plan = await self._context.executor.run(solve, problem, self._context.settings.solve_budget)
+        plan = await self._solve(problem)
         created = await self._buy(plan) if buy else [Creation(c, None, LATER) for c in plan.claims]
         cluster.hold_headroom(self._counts(snapshot, plan, created))
         for failure in plan.unschedulable:

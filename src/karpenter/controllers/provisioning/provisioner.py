@@ -19,7 +19,7 @@ from karpenter.controllers.provisioning.zones import pods_by_zone
 from karpenter.kube.errors import NotFound
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.pods import pod_key
-from karpenter.model.problem import Budget, Plan, PlannedClaim
+from karpenter.model.problem import Budget, Plan, PlannedClaim, Problem
 from karpenter.model.snapshot import Snapshot
 from karpenter.runtime import Result, Singleton
 from karpenter.scheduling import Memory, solve
@@ -53,7 +53,7 @@ class Provisioner:
         self._memory = Memory()
         self._meters = Meters(context.metrics, context.cluster, context.clock)
         self._teller = Teller(context, self._meters)
-        self._headroom = Headroom(context)
+        self._headroom = Headroom(context, self._solve)
         self._versions: dict[str, int] = {}
         self._catalogues: dict[str, tuple[InstanceType, ...]] = {}
 
@@ -93,14 +93,17 @@ class Provisioner:
         if not usable_pools(snapshot):
             log.info(NO_POOLS)
         with self._meters.solving(self._context.clock, len(demand.pods)):
-            search = partial(solve, monotonic=self._context.clock.monotonic, memory=self._memory)
-            budget = worthwhile(self._context.settings.solve_budget, len(demand.pods))
-            plan = await self._context.executor.run(search, problem, budget)
+            plan = await self._solve(problem)
         whole = await self._carry_out(snapshot, demand, plan)
         pods = {pod_key(pod): pod for pod in demand.pods}
         expected = {name: [pods[key] for key in keys] for name, keys in plan.placements.items()}
         await self._headroom.keep(expected, self._catalogues, self._versions, buy=whole)
         return plan
+
+    async def _solve(self, problem: Problem) -> Plan:
+        search = partial(solve, monotonic=self._context.clock.monotonic, memory=self._memory)
+        budget = worthwhile(self._context.settings.solve_budget, len(problem.pods))
+        return await self._context.executor.run(search, problem, budget)
 
     async def _confirm_created(self) -> None:
         """Ask after claims that we created and the watch has not told of for a while."""
