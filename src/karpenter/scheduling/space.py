@@ -122,6 +122,8 @@ class PoolSpace:
                 self.capacity[:, i] = catalogue.capacity[:, catalogue.capacity_resources.index(name)]
         self._limits_version = 0
         self._within = self._count_within()
+        self.frontiers: dict[tuple[Requirements, tuple[int, int]], Amounts] = {}
+        """For each start of a node: the types that no other beats in price and size."""
         self._evaluations: dict[Requirements, Evaluation] = {}
         self._merged: dict[tuple[Requirements, Variant], Requirements | str] = {}
         self._untolerated: dict[tuple[object, ...], str] = {}
