@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from karpenter.apis import labels as known
 from karpenter.apis.core import Pod, PVCSource, Service, ServiceSpec, TopologySpreadConstraint, Volume
@@ -18,7 +17,6 @@ from karpenter.testing.builders import a_nodepool, a_pod, some_pods
 from karpenter.testing.environment import Environment, environment
 from karpenter.testing.storage import a_claim, a_storage_class, a_user
 
-RWOP = ["ReadWriteOncePod"]
 APART = TopologySpreadConstraint(
     max_skew=1, topology_key=known.KUBERNETES_HOSTNAME, when_unsatisfiable="DoNotSchedule"
 )
@@ -296,12 +294,11 @@ def test_a_claim_for_one_pod_at_a_time_buys_one_machine() -> None:
 
     async def scenario() -> None:
         async with environment() as env:
-            await env.create_all(
-                [a_nodepool(), a_storage_class(), a_claim(storage_class="fast", access_modes=RWOP)]
-            )
-            await env.expect_provisioned([await env.create(a_user("data", name="first"))], claims=1)
-            full = a_user("data", name="second")
-            await env.create(replace(full, spec=replace(full.spec, node_selector={"size": "none"})))
+            claim = a_claim(storage_class="fast", access_modes=["ReadWriteOncePod"])
+            await env.create_all([a_nodepool(), a_storage_class(), claim])
+            first = await env.create(a_user("data", name="first"))
+            await env.expect_provisioned([first], claims=1)
+            await env.create(a_pod("second", cpu="8", spec={"volumes": first.spec.volumes}))
             event = await env.expect_event("FailedScheduling")
             assert "ReadWriteOncePod is in use by pod default/first" in event.message
             await env.wait(30)
