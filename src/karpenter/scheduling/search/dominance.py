@@ -67,8 +67,10 @@ def _replaced(block: Amounts, kept: Amounts, room: Amounts, usage: Amounts) -> M
 
 def _holds_something(problem: PackingProblem, room: Amounts) -> Mask:
     """Return the offers on which at least one pod can be, and of which at least one node can be bought."""
-    usable: Mask = np.all(problem.usage <= np.maximum(problem.remaining, 0), axis=1).reshape(-1)
-    return usable & np.all(room >= 0, axis=1).reshape(-1) & np.any(problem.allowed, axis=0).reshape(-1)
+    within: Mask = np.all(problem.usage <= np.maximum(problem.remaining, 0), axis=1).reshape(-1)
+    within &= np.all(room >= 0, axis=1).reshape(-1)
+    within &= np.any(problem.allowed, axis=0).reshape(-1)
+    return within
 
 
 def _column_kinds(allowed: Mask) -> Amounts:
