@@ -22,7 +22,7 @@ def rearranged(
     """Return `plan` with a few nodes replaced, None when that gained nothing or `more` ended it."""
     space = plan.space
     taken = _losers(plan, worth, rng)
-    need = space.demand - plan.placed
+    need = np.maximum(space.demand - plan.placed, 0)
     offers = np.array(sorted({p.offer for p in taken}), dtype=np.int64)
     before = 0.0
     for pattern in taken:
@@ -42,6 +42,8 @@ def rearranged(
 
 def _losers(plan: Plan, worth: Matrix, rng: np.random.Generator) -> list[NodePattern]:
     """Return a few nodes, by chance, those that lose much more often; each with its own copy."""
+    if not plan.patterns:
+        return []
     losses = np.maximum(plan.losses(worth), 0.0)
     copies = np.array([p.copies for p in plan.patterns], dtype=np.float64)
     weight = copies * (losses + 0.02 * plan.each + 1e-9)
