@@ -28,15 +28,30 @@ class Repaired(NamedTuple):
     """USD per hour with fees and penalties."""
 
 
-class _Ways(NamedTuple):
+class _Ways:
     """The state of all ways at once."""
 
-    need: Matrix
-    """[way, ask]"""
-    limits: Amounts
-    """[way, limit] What is left."""
-    nodes: list[tuple[Amounts, Amounts, Matrix, Amounts]]
-    """By round: way, offer, counts, copies of the nodes that were opened."""
+    def __init__(self, need: Amounts, limits: Amounts, ways: int) -> None:
+        self.need: Matrix = np.tile(need.astype(np.float64), (ways, 1))
+        """[way, ask]"""
+        self.limits: Amounts = np.tile(limits, (ways, 1))
+        """[way, limit] What is left."""
+        self.spent: Matrix = np.zeros(ways)
+        """[way] USD per hour."""
+        self.nodes: list[tuple[Amounts, Amounts, Matrix, Amounts]] = []
+        """By round: way, offer, counts, copies of the nodes that were opened."""
+        self.finish: _Finish | None = None
+        """The cheapest way to be done with one node more, in any round."""
+
+
+class _Finish(NamedTuple):
+    """One node that holds all that a way still has to place."""
+
+    objective: float
+    way: int
+    rounds: int
+    offer: int
+    counts: Matrix
 
 
 class Menu(NamedTuple):
@@ -86,18 +101,43 @@ def repair(
     Each way opens, again and again, the node whose pods are worth most per price by densities that are off by
     chance (not in the first way). None when `more` ended it.
     """
-    state = _Ways(np.tile(need.astype(np.float64), (ways, 1)), np.tile(limits, (ways, 1)), [])
+    state = _Ways(need, limits, ways)
     alive = np.arange(ways)
     noise = np.exp(rng.normal(size=(ways, len(need))) * 0.15)
     noise[0] = 1.0
     while len(alive):
-        alive = _open_nodes(menu, state, alive, noise, rng)
+        _finish(space, menu, state, alive)
+        alive = _open_nodes(space, menu, state, alive, noise, rng)
         if not more():
             return None
-    return _best(space, menu, state, ways)
+    return _best(menu, state)
 
 
-def _open_nodes(menu: Menu, state: _Ways, alive: Amounts, noise: Matrix, rng: np.random.Generator) -> Amounts:
+def _finish(space: Space, menu: Menu, state: _Ways, alive: Amounts) -> None:
+    """Note the cheapest node that holds everything that a way of `alive` still needs."""
+    need = state.need[alive]
+    used = need @ menu.wanted.T
+    fits: Mask = np.all(used[:, :, None] <= menu.room[None, :, :], axis=1)
+    if not fits.any():
+        return
+    fits &= np.all(need[:, None, :] <= menu.cap[None, :, :], axis=2)
+    if state.limits.shape[1]:
+        fits &= np.all(menu.usage[None, :, :] <= state.limits[alive][:, None, :], axis=2)
+    if menu.apart is not None:
+        there = (need > 0).astype(np.float64)
+        fits &= np.all(there * (there @ menu.apart) == 0, axis=1)[:, None]
+    cost = np.where(fits, menu.cost, np.inf)
+    offer = cost.argmin(axis=1)
+    total = state.spent[alive] + cost[np.arange(len(alive)), offer] + penalties(space, menu.asks, need)
+    best = int(total.argmin())
+    if np.isfinite(total[best]) and (state.finish is None or total[best] < state.finish.objective):
+        way, counts = int(alive[best]), need[best].copy()
+        state.finish = _Finish(float(total[best]), way, len(state.nodes), int(offer[best]), counts)
+
+
+def _open_nodes(
+    space: Space, menu: Menu, state: _Ways, alive: Amounts, noise: Matrix, rng: np.random.Generator
+) -> Amounts:
     """Open the best node of each way that is alive, as often as it can be filled; return who still is."""
     offers, asks = menu.cap.shape
     needs = state.need[alive]
@@ -120,6 +160,7 @@ def _open_nodes(menu: Menu, state: _Ways, alive: Amounts, noise: Matrix, rng: np
     chosen = counts[rows, choice]
     copies = _repeats(menu, state, alive, choice, chosen)
     state.nodes.append((alive, choice, chosen, copies))
+    state.spent[alive] += (menu.cost[choice] + penalties(space, menu.asks, chosen)) * copies
     state.need[alive] -= chosen * copies[:, None]
     state.limits[alive] -= menu.usage[choice] * copies[:, None]
     still: Amounts = alive[state.need[alive].any(axis=1)]
@@ -138,29 +179,31 @@ def _repeats(menu: Menu, state: _Ways, alive: Amounts, choice: Amounts, chosen: 
     return found
 
 
-def _best(space: Space, menu: Menu, state: _Ways, ways: int) -> Repaired:
+def _best(menu: Menu, state: _Ways) -> Repaired:
     """Return the way that leaves least pods out, then the cheapest."""
     missing = state.need.sum(axis=1).astype(np.int64)
-    cost = np.zeros(ways)
-    for way, choice, counts, copies in state.nodes:
-        each = menu.cost[choice] + penalties(space, menu.asks, counts)
-        np.add.at(cost, way, each * copies)
-    best = int(np.lexsort((np.arange(ways), cost, missing))[0])
-    offers: list[int] = []
-    rows: list[Matrix] = []
-    number: list[int] = []
-    for way, choice, counts, copies in state.nodes:
+    best = int(np.lexsort((np.arange(len(missing)), state.spent, missing))[0])
+    left_out, objective, rounds, finish = int(missing[best]), float(state.spent[best]), len(state.nodes), None
+    if state.finish is not None and (left_out or state.finish.objective < objective):
+        finish = state.finish
+        left_out, objective, best, rounds = 0, finish.objective, finish.way, finish.rounds
+    offers, rows, number = [], [], []
+    for way, choice, counts, copies in state.nodes[:rounds]:
         place = np.flatnonzero(way == best)
         if len(place):
             offers.append(int(menu.offers[choice[place[0]]]))
             rows.append(counts[place[0]])
             number.append(int(copies[place[0]]))
+    if finish is not None:
+        offers.append(int(menu.offers[finish.offer]))
+        rows.append(finish.counts)
+        number.append(1)
     return Repaired(
         np.array(offers, dtype=np.int64),
         np.array(rows).reshape(len(rows), len(menu.asks)).astype(np.int64),
         np.array(number, dtype=np.int64),
-        int(missing[best]),
-        float(cost[best]),
+        left_out,
+        objective,
     )
 
 
