@@ -57,13 +57,15 @@ def test_allowed(budgets: list[Budget], expected: int) -> None:
 
 
 def test_why_kept() -> None:
-    """A node stays when it has pods, was touched lately, or its pool never consolidates."""
+    """A node stays with pods or a buffer's room on it, touched lately, or when its pool keeps its nodes."""
     pool = pool_with()
     assert why_kept(candidate("a", pool)) is None
     cases = {
         "notEmpty": candidate("a", pool, pods=1),
         "tooFresh": candidate("a", pool, consolidatable=False),
         "never": candidate("a", pool_with(after="Never")),
+        "static": replace(candidate("a", pool), pool=a_nodepool("default", replicas=1)),
+        "headroom": replace(candidate("a", pool), node=replace(view("a"), headroom_pods=1)),
     }
     for reason, case in cases.items():
         kept = why_kept(case)

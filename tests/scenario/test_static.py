@@ -6,6 +6,7 @@ from typing import Any
 from karpenter.apis.karpenter import NodeClaim, NodePool
 from karpenter.base.virtualtime import run_virtual
 from karpenter.kube.patch import merge
+from karpenter.testing.faults import Faults
 from karpenter.testing.manifests import deployment, node_class, pool
 from karpenter.testing.world import World, world
 
@@ -72,5 +73,26 @@ def test_static_nodes_are_filled_before_anything_is_bought() -> None:
             pools = Counter(c.metadata.labels["karpenter.sh/nodepool"] for c in await w.claims())
             assert pools["fixed"] == 2
             assert pools["elastic"] > 0
+
+    run_virtual(scenario())
+
+
+def test_a_bad_connection_costs_no_node_and_buys_none_too_many() -> None:
+    """Lost requests and answers, refusals, broken watches: the limit holds, the number comes about."""
+
+    async def scenario() -> None:
+        async with world(arguments=GATE, seed="bad") as w:
+            await w.apply([node_class(), _static(5, limits={"nodes": 6})])
+            for chance, replicas in ((0.2, 6), (0.1, 2), (0.3, 5)):
+                w.faults.set(Faults.all(chance))
+                await w.wait(20)
+                await _resize(w, replicas)
+                await w.wait(40)
+                await w.restart_operator()
+                await w.wait(10)
+            w.faults.set(Faults())
+            await _has(w, 5)
+            await w.wait(120)
+            await _has(w, 5)
 
     run_virtual(scenario())

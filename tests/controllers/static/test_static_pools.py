@@ -15,6 +15,7 @@ from karpenter.cloudprovider import InsufficientCapacity
 from karpenter.controllers import node, nodeclaim, nodepool, provisioning, static
 from karpenter.controllers.context import Settings
 from karpenter.kube.patch import merge
+from karpenter.kube.transport import Response, TransportError
 from karpenter.testing.builders import a_nodepool, some_pods
 from karpenter.testing.environment import Environment, environment
 
@@ -58,11 +59,13 @@ def test_a_pool_has_its_replicas_without_any_pod() -> None:
 
 @pytest.mark.parametrize("gates", [{}, {"StaticCapacity": False}])
 def test_nothing_is_bought_while_the_gate_is_closed(gates: dict[str, bool]) -> None:
-    """Without the feature gate a static pool has no nodes."""
+    """Without the feature gate a static pool has no nodes, and an event says why."""
 
     async def scenario() -> None:
         async with environment(rooms=OPEN["rooms"], settings=Settings(feature_gates=gates)) as env:
             await env.create(a_nodepool(replicas=3))
+            event = await env.expect_event("FeatureGateClosed")
+            assert "StaticCapacity" in event.message
             await env.wait(120)
             assert await env.claims() == []
 
@@ -176,6 +179,40 @@ def test_failing_launches_are_not_repeated_in_a_rush() -> None:
             await env.wait(15)
             assert len(env.cloud.next_errors) >= 1
             await _ready(env, 1)
+
+    run_virtual(scenario())
+
+
+class _Lossy:
+    """Carries out the first few writes of a kind, and loses the answers."""
+
+    def __init__(self, inner: Any, method: str, times: int) -> None:
+        self._inner, self._method, self._left = inner, method, times
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def request(self, method: str, path: str, **more: Any) -> Response:
+        answer: Response = await self._inner.request(method, path, **more)
+        if method == self._method and "/nodeclaims" in path and self._left:
+            self._left -= 1
+            raise TransportError("connection reset")
+        return answer
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+def test_lost_answers_change_nothing(method: str) -> None:
+    """Creates and deletes whose answers are lost are neither repeated in vain nor forgotten."""
+
+    async def scenario() -> None:
+        async with environment(**OPEN, transport=lambda inner: _Lossy(inner, method, 7)) as env:
+            await env.create(a_nodepool(replicas=4, limits={"nodes": "6"}))
+            await _ready(env, 4)
+            await _resize(env, 2)
+            await _ready(env, 2)
+            await env.wait(120)
+            assert len(await env.claims()) == 2
+            assert len(env.cloud.created) == 4
 
     run_virtual(scenario())
 
