@@ -49,3 +49,42 @@ def test_a_claim_with_another_way_out_needs_no_reservation() -> None:
     plenty = [reserved(None), an_instance_type("other-4")]
     plan = solve(two_claims(plenty))
     assert violations(two_claims([reserved(1), an_instance_type("other-4")]), plan) == []
+
+
+@pytest.mark.parametrize(("held", "wrong"), [({}, False), ({"r": 1}, True)])
+def test_claims_on_their_way_hold_reservations_too(held: dict[str, int], wrong: bool) -> None:
+    """What they will use is not there for the plan."""
+    label = "cloud.example/reservation"
+    offering = an_offering("zone-a", labels.CAPACITY_RESERVED, 0.1, labels={label: "r"})
+
+    def problem(stock: int | None) -> Problem:
+        made = two_claims([an_instance_type("reserved-4", offerings=[replace(offering, stock=stock)])])
+        known = made.options.well_known_labels | {label}
+        options = replace(made.options, reservation_label=label, well_known_labels=known)
+        return replace(made, options=options)
+
+    plan = solve(problem(2))
+    assert len(plan.claims) == 2
+    assert bool(violations(replace(problem(2), held=held), plan)) == wrong
+
+
+def test_reserved_capacity_may_be_switched_off() -> None:
+    """Then a claim that can only be reserved can be nothing."""
+    problem = two_claims([reserved(2)])
+    plan = solve(problem)
+    off = replace(problem, options=replace(problem.options, reserved_capacity=False))
+    assert violations(problem, plan) == []
+    assert any("no available offering" in text for text in violations(off, plan))
+
+
+@pytest.mark.parametrize(("count", "wrong"), [(2, False), (1, True)])
+def test_a_price_for_the_next_few_is_for_no_more(count: int, wrong: bool) -> None:
+    """Two claims at the price of a step are wrong when the step is good for one."""
+
+    def problem(count: int) -> Problem:
+        offering = replace(an_offering("zone-a", price=0.2), steps=((count, 0.1),))
+        return two_claims([an_instance_type(offerings=[offering])])
+
+    plan = solve(problem(2))
+    assert [c.price for c in plan.claims] == [0.1, 0.1]
+    assert bool(violations(problem(count), plan)) == wrong

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Sequence
 
 from karpenter.apis import labels as known
-from karpenter.apis.annotations import validate_annotations
 from karpenter.apis.core import Taint
 from karpenter.apis.karpenter import NodeOverlay, NodePool, RequirementSpec
 from karpenter.apis.validation.errors import FieldError
@@ -44,7 +43,6 @@ def validate_nodepool(
                 )
             )
         found += validate_requirement(requirement, path, well_known=well_known)
-    found += validate_annotations(pool)
     return found
 
 

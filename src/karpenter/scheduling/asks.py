@@ -28,8 +28,6 @@ class Ask(msgspec.Struct):
 
     index: int
     wanted: Amounts
-    needs: tuple[tuple[int, int], ...]
-    """The same as (column, amount), without what is zero."""
     requests: Resources
     variants: tuple[Variant, ...]
     ports: frozenset[Port]
@@ -95,7 +93,6 @@ def ask_for(
     return Ask(
         index=index,
         wanted=wanted,
-        needs=tuple((i, amount) for i, amount in enumerate(wanted.tolist()) if amount),
         requests=pod_class.requests,
         variants=variants,
         ports=pod_class.ports,

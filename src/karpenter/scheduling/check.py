@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from karpenter.apis.core import Pod
 from karpenter.model.pods import pod_key
 from karpenter.model.problem import Plan, Problem
-from karpenter.scheduling.check_claims import TOLERANCE, claim_faults
+from karpenter.scheduling.check_claims import claim_faults
 from karpenter.scheduling.check_likeness import Likeness, claim_shape
 from karpenter.scheduling.check_limits import limits, stock
-from karpenter.scheduling.check_market import Market
+from karpenter.scheduling.check_market import TOLERANCE, Market
 from karpenter.scheduling.check_neighbours import quarrels
 from karpenter.scheduling.check_nodes import node_faults
 from karpenter.scheduling.check_order import unbindable

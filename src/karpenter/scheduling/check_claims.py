@@ -21,10 +21,9 @@ from karpenter.scheduling.check_fit import (
     unsupported,
     volumes_reach,
 )
-from karpenter.scheduling.check_market import Market, pool_requirements
+from karpenter.scheduling.check_market import TOLERANCE, Market, pool_requirements
 
 _MOST_TYPES = 600
-TOLERANCE = 1e-6
 
 
 def claim_faults(market: Market, claim: PlannedClaim, load: Load) -> Iterator[str]:
@@ -54,9 +53,15 @@ def _types(market: Market, claim: PlannedClaim, types: Sequence[InstanceType]) -
     if len(types) > _MOST_TYPES:
         yield f"lists {len(types)} instance types, more than {_MOST_TYPES}"
     prices = [(market.cheapest(claim.pool.name, claim.requirements, t.name), t.name) for t in types]
-    if prices != sorted(prices):
+    steps = [
+        price
+        for t in types
+        for offering in market.offerings(claim.pool.name, claim.requirements, t.name)
+        for _, price in offering.steps
+    ]
+    if prices != sorted(prices) and not steps:
         yield "instance types are not ordered by price and name"
-    if abs(prices[0][0] - claim.price) > TOLERANCE:
+    if all(abs(price - claim.price) > TOLERANCE for price in (prices[0][0], *steps)):
         yield f"price is {claim.price}, the cheapest offering costs {prices[0][0]}"
     for price, name in prices:
         if price == float("inf"):

@@ -4,10 +4,9 @@ import math
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-from karpenter.model.instancetype import InstanceType, Offering
+from karpenter.model.instancetype import InstanceType
 from karpenter.model.problem import Plan, PlannedClaim
-from karpenter.model.requirements import Requirements
-from karpenter.scheduling.check_market import Market
+from karpenter.scheduling.check_market import TOLERANCE, Market
 
 PRICE = "price"
 """The key of `PoolOffer.remaining` that is money: micro-USD per hour."""
@@ -38,35 +37,46 @@ def _most(claim: PlannedClaim, resource: str, catalogue: Mapping[str, InstanceTy
 
 # --- stock ----------------------------------------------------------------------------------------------
 
-_Lot = tuple[str, Requirements]
-"""One reservation: instance type and what its offering requires (its id among that)."""
+_Lot = tuple[str, ...]
 
 
 def stock(market: Market, plan: Plan) -> Iterator[str]:
-    """Yield whether claims that nothing but reservations can serve are more than these hold."""
+    """Yield whether claims that nothing but reservations can serve are more than these hold.
+
+    So are claims at a price that only the next few machines have.
+    """
     if not market.has_stock:
         return
     left: dict[_Lot, int] = {}
     wants: dict[int, list[_Lot]] = {}
     for number, claim in enumerate(plan.claims):
-        options = list(_options(market, claim))
-        if not options or any(offering.stock is None for _, offering in options):
-            continue
-        for lot, offering in options:
-            left[lot] = min(left.get(lot, offering.stock or 0), offering.stock or 0)
-        wants[number] = [lot for lot, _ in options]
+        lots = dict(_lots(market, claim))
+        if lots and None not in lots.values():
+            left |= {lot: count for lot, count in lots.items() if count is not None}
+            wants[number] = list(lots)
     served: dict[_Lot, list[int]] = {lot: [] for lot in left}
     for number in wants:
         if not _serve(number, wants, served, left, set()):
             yield f"claim {number}: its reservations are spoken for by other claims"
 
 
-def _options(market: Market, claim: PlannedClaim) -> Iterator[tuple[_Lot, Offering]]:
+def _lots(market: Market, claim: PlannedClaim) -> Iterator[tuple[_Lot, int | None]]:
+    """Yield what a claim may draw on, and how much of each is left; None: without end.
+
+    One that is priced by a step of a price draws on that step.
+    """
     pool = claim.pool.name
-    for name in claim.instance_types:
-        if name in market.types.get(pool, {}):
-            for offering in market.offerings(pool, claim.requirements, name):
-                yield (name, offering.requirements), offering
+    names = [name for name in claim.instance_types if name in market.types.get(pool, {})]
+    plain = min((market.cheapest(pool, claim.requirements, name) for name in names), default=claim.price)
+    stepped = abs(plain - claim.price) > TOLERANCE
+    for name in names:
+        for offering in market.offerings(pool, claim.requirements, name):
+            lot = market.lot_of(name, offering)
+            if not stepped:
+                yield lot, market.stock_of(name, offering)
+            for number, (count, price) in enumerate(offering.steps):
+                if stepped and abs(price - claim.price) <= TOLERANCE:
+                    yield (*((offering.commitment,) if offering.commitment else lot), f"#{number}"), count
 
 
 def _serve(

@@ -11,6 +11,9 @@ from karpenter.model.problem import PoolOffer, Problem
 from karpenter.model.requirements import SIMULATION_LABELS, Requirement, Requirements
 from karpenter.scheduling.check_fit import refuses, ways
 
+TOLERANCE = 1e-6
+"""Prices (USD per hour) that differ by less are the same."""
+
 
 class Market:
     """The pools of one problem."""
@@ -22,9 +25,19 @@ class Market:
         self.offers: Mapping[str, PoolOffer] = {o.pool.name: o for o in problem.pools}
         self.types = {name: {t.name: t for t in o.instance_types} for name, o in self.offers.items()}
         self.has_stock = any(
-            f.stock is not None for o in problem.pools for t in o.instance_types for f in t.offerings
+            f.stock is not None or f.steps
+            for o in problem.pools
+            for t in o.instance_types
+            for f in t.offerings
         )
-        """Some offering says how many of it are left."""
+        """Some offering says how many of it are left, or how many have a lower price."""
+        self.reserved = problem.options.reserved_capacity
+        self._stock: dict[tuple[str, ...], int] = {}
+        for instance_type in (t for o in problem.pools for t in o.instance_types):
+            for offering in instance_type.offerings:
+                if offering.stock is not None:
+                    lot = self.lot_of(instance_type.name, offering)
+                    self._stock[lot] = min(offering.stock, self._stock.get(lot, offering.stock))
         self._keys = {
             name: sorted({k for t in o.instance_types for f in t.offerings for k in f.requirements})
             for name, o in self.offers.items()
@@ -41,10 +54,25 @@ class Market:
                 offering
                 for offering in self.types[pool][instance_type].offerings
                 if offering.available
-                and offering.stock != 0
+                and self.stock_of(instance_type, offering) != 0
+                and (self.reserved or offering.capacity_type != known.CAPACITY_RESERVED)
                 and not requirements.compatible(offering.requirements, self.well_known)
             ]
         return self._left[asked]
+
+    def stock_of(self, instance_type: str, offering: Offering) -> int | None:
+        """Return how many of an offering are left: the least that any pool sees, less what is on its way."""
+        if offering.stock is None:
+            return None
+        lot = self.lot_of(instance_type, offering)
+        held = self.problem.held.get(lot[0], 0) if len(lot) == 1 else 0
+        return max(0, self._stock[lot] - held)
+
+    def lot_of(self, instance_type: str, offering: Offering) -> tuple[str, ...]:
+        """Return what tells one stock from others: a reservation's id, else type, zone and capacity type."""
+        label = self.problem.options.reservation_label
+        reservation = offering.requirements.single_value(label) if label else ""
+        return (reservation,) if reservation else (instance_type, offering.zone, offering.capacity_type)
 
     def cheapest(self, pool: str, requirements: Requirements, instance_type: str) -> float:
         """Return the price of a type under `requirements`; infinite when it cannot be had."""

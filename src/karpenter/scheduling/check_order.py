@@ -43,7 +43,11 @@ def unbindable(
     for kind, resident, _ in planned:
         yield from _undecided(kind, resident)
     groups = _groups(planned, last)
-    yield from _faults(bind_all([g for g in groups if g.members[0].key != last]))
+    others = [g for g in groups if g.members[0].key != last]
+    yield from _faults(bind_all(others))
+    for group in others:
+        if group.kind.free:
+            group.bind(group.left)
     yield from _faults(bind_all([g for g in groups if g.members[0].key == last]))
 
 
