@@ -3,6 +3,8 @@
 import gzip
 import io
 import json
+from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import yaml
 
 from karpenter.base.clock import ManualClock
 from karpenter.cli.plan import PLANNED, REFUSED, UNSCHEDULABLE, PlanOptions, plan_command
-from karpenter.cli.planning.report import Report
+from karpenter.cli.planning.report import Report, json_schema
 
 CONTAINER = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
 TYPES = [
@@ -141,3 +143,56 @@ def test_bad_input_is_refused(tmp_path: Path, obj: Any, expected: str) -> None:
     assert out == ""
     assert expected in err
     assert f"{tmp_path}/m.yaml:" in err
+
+
+def test_the_schema_is_that_of_the_structs() -> None:
+    """The JSON Schema that is shipped describes what is printed."""
+    shipped = resources.files("karpenter.cli.planning").joinpath("schema.json").read_text()
+    assert json.loads(shipped) == json_schema(), "write json_schema() to it"
+
+
+def test_output_obeys_the_schema(tmp_path: Path) -> None:
+    """Every field that the schema requires is printed, with a value of the type it names, and no other."""
+    code, out, _ = plan(tmp_path, workload(), workload(name="no", nodeSelector={"no": "no"}), output="yaml")
+    assert code == PLANNED
+    schema = json_schema()
+    assert list(mismatches(yaml.safe_load(out), schema, schema["$defs"])) == []
+    assert list(mismatches({"newNodes": [{}]}, schema, schema["$defs"]))
+
+
+def mismatches(value: Any, schema: Any, definitions: Any, at: str = "$") -> Iterator[str]:
+    """Yield where `value` breaks `schema`, as far as ours go: references, unions, objects, lists, scalars."""
+    if "$ref" in schema:
+        schema = definitions[schema["$ref"].rpartition("/")[2]]
+    if "anyOf" in schema:
+        if all(list(mismatches(value, each, definitions, at)) for each in schema["anyOf"]):
+            yield f"{at}: fits none of the alternatives"
+        return
+    types: dict[str, Any] = {
+        "object": dict,
+        "array": list,
+        "string": str,
+        "number": (int, float),
+        "integer": int,
+    }
+    wanted = schema.get("type")
+    if wanted == "null":
+        if value is not None:
+            yield f"{at}: want null"
+    elif wanted is not None and not isinstance(value, types[wanted]):
+        yield f"{at}: want {wanted}"
+    elif wanted == "array":
+        for number, item in enumerate(value):
+            yield from mismatches(item, schema["items"], definitions, f"{at}[{number}]")
+    elif wanted == "object":
+        properties, others = schema.get("properties", {}), schema.get("additionalProperties", True)
+        for name in schema.get("required", ()):
+            if name not in value:
+                yield f"{at}: lacks {name}"
+        for name, item in value.items():
+            if name in properties:
+                yield from mismatches(item, properties[name], definitions, f"{at}.{name}")
+            elif others is False:
+                yield f"{at}: has {name}"
+            elif isinstance(others, dict):
+                yield from mismatches(item, others, definitions, f"{at}.{name}")

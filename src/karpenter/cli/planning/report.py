@@ -104,6 +104,11 @@ class Report(Record, frozen=True):
     timing: Timing
 
 
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a report; `schema.json` is this, written down."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Report)}
+
+
 def report_of(
     plan: Plan, snapshot: Snapshot, demand: Demand, catalogues: Catalogues, timing: Timing
 ) -> Report:

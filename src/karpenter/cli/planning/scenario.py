@@ -87,17 +87,16 @@ def _part(document: Document, where: str, item: Any, api_version: str, kind: str
 
 
 def _complete(obj: dict[str, Any], kind: str) -> None:
-    """Give a pool or claim the parts that a scenario may leave out."""
-    spec = obj["spec"] = dict(obj.get("spec") or {}) if isinstance(obj.get("spec") or {}, dict) else {}
-    if kind == "NodePool":
-        if not isinstance(spec.get("template") or {}, dict):
-            return
-        template = spec["template"] = dict(spec.get("template") or {})
-        if not isinstance(template.get("spec") or {}, dict):
-            return
-        spec = template["spec"] = dict(template.get("spec") or {})
-    spec.setdefault("requirements", [])
-    spec.setdefault("nodeClassRef", NODE_CLASS)
+    """Give a pool or claim the parts that a scenario may leave out, or have as null."""
+    path = ("spec", "template", "spec") if kind == "NodePool" else ("spec",)
+    for key in path:
+        inner = obj.get(key)
+        if inner is not None and not isinstance(inner, dict):
+            return  # its schema has the words for that
+        obj[key] = {name: value for name, value in (inner or {}).items() if value is not None}
+        obj = obj[key]
+    obj.setdefault("requirements", [])
+    obj.setdefault("nodeClassRef", NODE_CLASS)
 
 
 def _named_containers(spec: Any) -> Any:
