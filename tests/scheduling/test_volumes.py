@@ -5,13 +5,20 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from karpenter.apis import labels
 from karpenter.apis.core import CSISource, NodeSelectorTerm, Pod, PVCSource, Volume
 from karpenter.model.requirements import Requirement, Requirements
 from karpenter.model.volumerules import VolumeRules
-from karpenter.scheduling.volumes import VolumeProblem, alternatives, claim_keys, volume_error
-from karpenter.testing.builders import a_pod, a_term, an_expression
+from karpenter.scheduling.volumes import (
+    VolumeProblem,
+    alternatives,
+    claim_keys,
+    exclusive_users,
+    volume_error,
+)
+from karpenter.testing.builders import a_pod, a_term, a_view, an_expression
 from karpenter.testing.storage import (
     a_claim,
     a_storage_class,
@@ -199,6 +206,11 @@ def test_an_ephemeral_volume_has_a_claim_of_its_own() -> None:
             alternatives(pod, storage(foreign, a_volume()))
 
 
+def going(pod: Pod) -> Pod:
+    """Return `pod` as it is after its deletion was asked for."""
+    return replace(pod, metadata=replace(pod.metadata, deletion_timestamp=GONE))
+
+
 RULES = VolumeRules(
     unsupported_provisioners=frozenset({"kubernetes.io/aws-ebs"}),
     unsupported_topology_keys=frozenset({"example.com/rack"}),
@@ -231,6 +243,23 @@ def test_a_provider_may_rule_storage_out(objects: list[object], error: str) -> N
     found = volume_error(pod, pod.spec.volumes[0], storage(*objects), RULES)
     assert (error in found) if error else not found
     assert not volume_error(pod, pod.spec.volumes[0], storage(*objects))
+
+
+@pytest.mark.parametrize(
+    ("user", "marked", "mode", "users"),
+    [
+        (a_user("data", node_name="n"), False, "ReadWriteOncePod", {"default/data": "default/pod"}),
+        (a_user("data", node_name="n"), False, "ReadWriteOnce", {}),
+        (a_user("data", node_name="n"), True, "ReadWriteOncePod", {}),
+        (a_user("data"), False, "ReadWriteOncePod", {}),
+        (a_user("other", node_name="n"), False, "ReadWriteOncePod", {}),
+        (going(a_user("data", node_name="n")), False, "ReadWriteOncePod", {}),
+    ],
+)
+def test_who_has_what_only_one_may_use(user: Pod, marked: bool, mode: str, users: dict[str, str]) -> None:
+    """A running pod on a node that stays; others give the claim up by themselves, or do not have it yet."""
+    node = a_view("n", pods=[user], marked_for_deletion=marked)
+    assert exclusive_users(storage(a_claim(access_modes=[mode]), nodes=(node,))) == users
 
 
 def test_other_volumes_do_not_matter() -> None:

@@ -1,6 +1,8 @@
 """The keys users, dashboards and other controllers know: labels, annotations, taints, finalizers."""
 
 GROUP = "karpenter.sh"
+OWN_DOMAIN = GROUP
+"""The domain of annotations that only this implementation knows."""
 KUBERNETES_HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"

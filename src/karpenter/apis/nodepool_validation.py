@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from karpenter.apis import labels as known
+from karpenter.apis.annotations import validate_annotations
 from karpenter.apis.core import Taint
 from karpenter.apis.karpenter import NodeOverlay, NodePool, RequirementSpec
 from karpenter.apis.validation.errors import FieldError
@@ -43,6 +44,7 @@ def validate_nodepool(
                 )
             )
         found += validate_requirement(requirement, path, well_known=well_known)
+    found += validate_annotations(pool)
     return found
 
 

@@ -18,7 +18,12 @@ class PoolOffer(msgspec.Struct, frozen=True, kw_only=True):
     instance_types: tuple[InstanceType, ...]
     """As the provider lists them, unfiltered, by name."""
     remaining: Resources = {}
-    """What is left of `spec.limits` (resources, `nodes`); only keys that are limited."""
+    """What is left of `spec.limits` (resources, `nodes`) and of the pool's price limit (`price`, in micro-USD
+    per hour); only keys that are limited."""
+    interruption_cost: float = 0.0
+    """USD that an interruption of one of its nodes costs: makes offerings that are interrupted dearer."""
+    capacity_type_mix: dict[str, int] = {}
+    """Shares of vCPU, in per cent, that its nodes are steered to, by capacity type; empty: no wish."""
     catalogue_version: int = 0
     """Changes when `instance_types` do; the compiled catalogue is cached by (pool, generation, version)."""
 
@@ -33,6 +38,11 @@ class SolveOptions(msgspec.Struct, frozen=True, kw_only=True):
     ignore_dra_requests: bool = True
     reservation_label: str = ""
     """The label under which reserved offerings carry their reservation's id; empty: the cloud has none."""
+    reserved_strict: bool = False
+    """Pods don't go on to the next pool while reserved capacity of this one is only held by claims on their
+    way, one of which might fail."""
+    price_remaining: int | None = None
+    """What all new nodes together may cost, micro-USD per hour; None: no limit."""
     reserved_capacity: bool = True
     """Whether reserved offerings may be bought from at all."""
 

@@ -28,6 +28,8 @@ class Ask(msgspec.Struct):
 
     index: int
     wanted: Amounts
+    needs: tuple[tuple[int, int], ...]
+    """The same as (column, amount), without what is zero."""
     requests: Resources
     variants: tuple[Variant, ...]
     ports: frozenset[Port]
@@ -93,6 +95,7 @@ def ask_for(
     return Ask(
         index=index,
         wanted=wanted,
+        needs=tuple((i, amount) for i, amount in enumerate(wanted.tolist()) if amount),
         requests=pod_class.requests,
         variants=variants,
         ports=pod_class.ports,

@@ -87,7 +87,7 @@ class BinTable:
             if isinstance(merged, str):
                 continue
             space.take(planned.charged, -1)
-            within = space.within_limits()
+            within = space.within_limits() & space.affords(merged)
             ports = pattern.ports | ask.ports
             options = np.isfinite(space.evaluate(merged).price) & within & space.free_ports(ports)
             count = _most(space, options, pattern.used, ask.wanted, int(allowance[row]))
@@ -99,8 +99,8 @@ class BinTable:
                 )
                 pattern.chosen = int(prices.argmin())
                 pattern.price = float(prices[pattern.chosen])
-                planned.allowed = within & space.not_larger(pattern.chosen)
-                planned.charged = space.capacity[pattern.chosen]
+                planned.allowed = space.listable(merged, pattern.chosen)
+                planned.charged = space.charge(pattern.chosen, planned.allowed & options, merged)
                 count = join(space, pattern, ask, count, planned.allowed)
             space.take(planned.charged, 1)
             if count:

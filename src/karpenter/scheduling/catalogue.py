@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from karpenter.apis import labels
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.requirements import Requirement, Requirements
 from karpenter.scheduling.stock import LOT, NO_LOT, Source, requirement_of, sources
@@ -30,7 +31,10 @@ class Evaluation(NamedTuple):
     offered: Mask
     """By type: some available offering allows them."""
     price: Prices
-    """By type: USD per hour of its cheapest available compatible offering; infinite where it is of no use."""
+    """By type: what its best available compatible offering is chosen by, USD per hour: its price and what
+    interruptions are expected to cost. Infinite where it is of no use."""
+    usd: Prices
+    """By type: what that offering is paid with, USD per hour."""
 
 
 class Catalogue:
@@ -58,10 +62,11 @@ class Catalogue:
         )
         self._offering_kinds = list(kinds)
         self._offering_type = np.array([i for i, _, _ in offerings], dtype=np.int64)
-        self._offering_price = np.array([s.price for _, _, s in offerings], dtype=np.float64)
+        self._offering_usd = np.array([s.price for _, _, s in offerings], dtype=np.float64)
+        self._offering_hazard = np.array([s.hazard for _, _, s in offerings], dtype=np.float64)
         self._offering_keys = frozenset(key for r in kinds for key in r)
         self._masks: dict[Requirement, Mask] = {}
-        self._prices: dict[tuple[Requirements, frozenset[str]], Prices] = {}
+        self._prices: dict[tuple[Requirements, frozenset[str], float], tuple[Prices, Prices]] = {}
         self._values: dict[str, Mask] = {}
 
     def __len__(self) -> int:
@@ -74,22 +79,31 @@ class Catalogue:
             found = {v for t in self.types if key in t.requirements for v in t.requirements[key].permitted()}
         return tuple(sorted(found))
 
-    def evaluate(self, requirements: Requirements, well_known: frozenset[str]) -> Evaluation:
+    def evaluate(
+        self, requirements: Requirements, well_known: frozenset[str], interruption_cost: float = 0.0
+    ) -> Evaluation:
         """Return which types can be bought under `requirements`, and for how much.
 
         Labels in `well_known` may be undefined in `requirements`: then an offering may have any value.
+        `interruption_cost` is what one interruption of a node costs, in USD.
         """
         matching = np.ones(len(self.types), dtype=np.bool_)
         for requirement in requirements.values():
             if requirement.key in self._labels:
                 matching &= self._mask(requirement)
-        offered = self._cheapest(requirements, well_known)
+        offered, usd = self._cheapest(requirements, well_known, interruption_cost)
         price = np.where(matching, offered, np.inf)
-        return Evaluation(matching, np.isfinite(offered), price)
+        return Evaluation(
+            matching,
+            np.isfinite(offered),
+            price,
+            price if usd is offered else np.where(matching, usd, np.inf),
+        )
 
-    def open_offerings(self) -> tuple[Amounts, Prices]:
-        """Return type and price of every available offering, in a fixed order."""
-        return self._offering_type, self._offering_price
+    def open_offerings(self, interruption_cost: float) -> tuple[Amounts, Prices, Prices]:
+        """Return, of every available offering: type, what it is chosen by, what is paid; in a fixed order."""
+        usd = self._offering_usd
+        return self._offering_type, usd + self._offering_hazard * interruption_cost, usd
 
     def offerings_for(self, requirements: Requirements, well_known: frozenset[str]) -> Mask:
         """Return, by available offering, whether a node of it can be what `requirements` say."""
@@ -115,18 +129,21 @@ class Catalogue:
                 found.add(offering.single_value(key))
         return tuple(sorted(found - {""}))
 
-    def sources(self, chosen: int, requirements: Requirements, well_known: frozenset[str]) -> list[str]:
-        """Return the lots, and NO_LOT, that a node of type `chosen` could come from, cheapest first.
+    def sources(
+        self, chosen: int, requirements: Requirements, well_known: frozenset[str], interruption_cost: float
+    ) -> list[tuple[str, str]]:
+        """Return where a node of type `chosen` could come from: (lot or NO_LOT, capacity type), best first.
 
         At the same price a lot comes before what is there without end.
         """
-        found: dict[str, float] = {}
+        found: dict[tuple[str, str], float] = {}
         for row in np.flatnonzero(self._offering_type == chosen).tolist():
             kind = self._offering_kinds[int(self._offering_kind[row])]
             if not requirements.compatible(kind, well_known):
-                lot, price = kind.single_value(LOT), float(self._offering_price[row])
-                found[lot] = min(price, found.get(lot, price))
-        return sorted(found, key=lambda lot: (found[lot], lot == NO_LOT, lot))
+                source = (kind.single_value(LOT) or NO_LOT, kind.single_value(labels.CAPACITY_TYPE))
+                price = float(self._offering_usd[row] + self._offering_hazard[row] * interruption_cost)
+                found[source] = min(price, found.get(source, price))
+        return sorted(found, key=lambda source: (found[source], source[0] == NO_LOT, source))
 
     def distinct_values(self, key: str) -> Mask:
         """Return the values of `key` by type, as a matrix [type, value] over all values that types list."""
@@ -152,22 +169,39 @@ class Catalogue:
             self._masks[requirement] = mask
         return mask
 
-    def _cheapest(self, requirements: Requirements, well_known: frozenset[str]) -> Prices:
-        """Return the cheapest available offering by type that `requirements` allow (infinite: none)."""
+    def _cheapest(
+        self, requirements: Requirements, well_known: frozenset[str], interruption_cost: float
+    ) -> tuple[Prices, Prices]:
+        """Return the best available offering by type that `requirements` allow (infinite: none).
+
+        First what it is chosen by, then what is paid for it: the same array where interruptions cost nothing.
+        """
         relevant = Requirements({k: r for k, r in requirements.items() if k in self._offering_keys})
-        cached = self._prices.get((relevant, well_known))
+        key = (relevant, well_known, interruption_cost)
+        cached = self._prices.get(key)
         if cached is None:
             allowed = np.array(
                 [not requirements.compatible(kind, well_known) for kind in self._offering_kinds],
                 dtype=np.bool_,
             )
-            cached = np.full(len(self.types), np.inf)
-            if len(self._offering_kind):
-                chosen = allowed[self._offering_kind]
-                np.minimum.at(cached, self._offering_type[chosen], self._offering_price[chosen])
+            usd = np.full(len(self.types), np.inf)
+            rows = np.flatnonzero(allowed[self._offering_kind]) if len(allowed) else self._offering_kind
+            types = self._offering_type[rows]
+            paid = self._offering_usd[rows]
+            if not interruption_cost:
+                np.minimum.at(usd, types, paid)
+                cached = usd, usd
+            else:
+                price = paid + self._offering_hazard[rows] * interruption_cost
+                # Worst first: of equal indices the last one written stays.
+                order = np.lexsort((paid, price))[::-1]
+                chosen_by = usd.copy()
+                chosen_by[types[order]] = price[order]
+                usd[types[order]] = paid[order]
+                cached = chosen_by, usd
             if len(self._prices) >= _KEPT_MASKS:
                 self._prices.clear()
-            self._prices[relevant, well_known] = cached
+            self._prices[key] = cached
         return cached
 
 

@@ -103,6 +103,7 @@ def openable(space: PoolSpace, merged: Requirements, ask: Ask) -> Mask:
         np.isfinite(space.evaluate(merged).price)
         & space.fits(ask.wanted)
         & space.within_limits()
+        & space.affords(merged)
         & space.free_ports(ask.ports)
     )
     return usable

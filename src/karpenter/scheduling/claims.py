@@ -8,7 +8,7 @@ from karpenter.model.problem import PlannedClaim
 from karpenter.model.requirements import SIMULATION_LABELS, Requirement, Requirements
 from karpenter.scheduling.bins import Bin
 from karpenter.scheduling.space import MAX_INSTANCE_TYPES, Axis, PoolSpace
-from karpenter.scheduling.stock import LOT
+from karpenter.scheduling.stock import LOT, lot_of
 
 
 class _Shape(msgspec.Struct, frozen=True):
@@ -31,6 +31,7 @@ def planned_claims(spaces: list[PoolSpace], bins: list[Bin], axis: Axis) -> list
             pattern.requirements,
             pattern.used.tobytes(),
             planned.allowed.tobytes(),
+            pattern.chosen,
             pattern.ports,
         )
         shape = shapes.get(key)
@@ -51,26 +52,37 @@ def planned_claims(spaces: list[PoolSpace], bins: list[Bin], axis: Axis) -> list
 
 
 def _shape(space: PoolSpace, planned: Bin, axis: Axis) -> _Shape:
-    pattern = planned.pattern
-    price = space.evaluate(pattern.requirements).price
-    options = np.flatnonzero(
-        np.isfinite(price) & space.fits(pattern.used) & space.free_ports(pattern.ports) & planned.allowed
-    ).tolist()
-    names = space.catalogue.names
-    options.sort(key=lambda i: (price[i], names[i]))
-    listed = _truncated(space, pattern.requirements, options)
+    pattern, names = planned.pattern, space.catalogue.names
+    requirements, options = _options(space, planned)
+    listed = _truncated(space, requirements, options)
     daemons = space.overhead[listed].min(axis=0)
-    shown = pattern.requirements.without(*SIMULATION_LABELS, LOT, labels.KUBERNETES_HOSTNAME)
-    capacity_types = space.catalogue.capacity_types(listed, pattern.requirements, labels.CAPACITY_TYPE)
+    shown = requirements.without(*SIMULATION_LABELS, LOT, labels.KUBERNETES_HOSTNAME)
+    added = [Requirement.of(labels.INSTANCE_TYPE, "In", [names[i] for i in listed])]
+    capacity_types = space.catalogue.capacity_types(listed, requirements, labels.CAPACITY_TYPE)
+    if capacity_types:
+        added.append(Requirement.of(labels.CAPACITY_TYPE, "In", capacity_types))
+    if labels.CAPACITY_RESERVED in capacity_types and not lot_of(requirements):
+        added += space.not_counted_reservations()
     return _Shape(
-        requirements=shown.add(
-            Requirement.of(labels.INSTANCE_TYPE, "In", [names[i] for i in listed]),
-            *([Requirement.of(labels.CAPACITY_TYPE, "In", capacity_types)] if capacity_types else []),
-        ),
+        requirements=shown.add(*added),
         instance_types=tuple(names[i] for i in listed),
         requests=axis.resources(pattern.used + daemons),
-        price=float(price[listed[0]]),
+        price=float(space.evaluate(requirements).usd[listed[0]]),
     )
+
+
+def _options(space: PoolSpace, planned: Bin) -> tuple[Requirements, list[int]]:
+    """Return what the claim asks for, and the types that still hold the node's content, best first."""
+    pattern, names = planned.pattern, space.catalogue.names
+    holding = space.fits(pattern.used) & space.free_ports(pattern.ports) & planned.allowed
+    requirements = space.worth_it(pattern.requirements, pattern.chosen)
+    if space.achieved(requirements, holding & np.isfinite(space.evaluate(requirements).price)):
+        requirements = pattern.requirements
+    _, _, price, usd = space.evaluate(requirements)
+    if space.purse.limited and not requirements.has_min_values:
+        holding = holding & (usd <= usd[pattern.chosen])
+    options: list[int] = np.flatnonzero(holding & np.isfinite(price)).tolist()
+    return requirements, sorted(options, key=lambda i: (price[i], names[i]))
 
 
 def _truncated(space: PoolSpace, requirements: Requirements, options: list[int]) -> list[int]:

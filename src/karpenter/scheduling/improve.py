@@ -71,7 +71,8 @@ def _parts(current: Pass, weights: dict[int, set[int]]) -> tuple[list[Bin], list
     """Return the nodes that may be searched anew, and those that stay as they are.
 
     Nodes stay whose pods must be together, that hold pods placed under different preferences or from pools of
-    different weights, those with minValues, and those that draw on what can run out.
+    different weights, those with minValues, those that draw on what can run out, and those of a pool that
+    wants a mix of capacity types.
     """
     stuck = {
         i
@@ -84,6 +85,7 @@ def _parts(current: Pass, weights: dict[int, set[int]]) -> tuple[list[Bin], list
         pattern = planned.pattern
         keep = bool(stuck & planned.pods.keys()) or pattern.requirements.has_min_values or planned.relaxed
         keep = keep or bool(lot_of(pattern.requirements))
+        keep = keep or bool(current.spaces[planned.pool].offer.capacity_type_mix)
         (held if keep else free).append(planned)
     return free, held
 
@@ -136,7 +138,7 @@ def _buy(current: Pass, menu: Menu, wanted: NodePattern, asks: Sequence[Ask]) ->
     """Buy the nodes of one pattern, as far as limits and the node's own rules let it."""
     pool, chosen = int(menu.pool[wanted.offer]), int(menu.type[wanted.offer])
     space = current.spaces[pool]
-    allowed = space.within_limits() & space.not_larger(chosen)
+    allowed = space.listable(space.unlimited, chosen)
     if not allowed[chosen]:
         return
     pattern = Pattern(

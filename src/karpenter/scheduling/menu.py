@@ -22,9 +22,9 @@ class Menu:
         self.spaces = spaces
         self.asks = asks
         self._served_by = weights
-        pools, types, prices, positions = [], [], [], []
+        pools, types, prices, positions, charges = [], [], [], [], []
         for number, space in enumerate(spaces):
-            of_type, price = space.catalogue.open_offerings()
+            of_type, price, usd = space.catalogue.open_offerings(space.offer.interruption_cost)
             rows = np.flatnonzero(
                 space.catalogue.offerings_for(space.unlimited, space.well_known)
                 & space.usable[of_type]
@@ -34,9 +34,11 @@ class Menu:
             types.append(of_type[rows])
             prices.append(price[rows])
             positions.append(rows)
+            charges.append(space.purse.charges(usd[rows] if space.purse.limited else usd[rows] * 0))
         self.pool: Amounts = np.concatenate(pools)
         self.type: Amounts = np.concatenate(types)
         self.price = np.concatenate(prices)
+        self._charges: Amounts = np.concatenate(charges)
         self._positions = positions
         self._first = np.concatenate([[0], np.cumsum([len(p) for p in positions])]).astype(np.int64)
         self._weights = [space.offer.pool.spec.weight or 0 for space in spaces]
@@ -115,6 +117,12 @@ class Menu:
             if space.nodes_remaining is not None:
                 columns.append(here.astype(np.int64))
                 remaining.append(space.nodes_remaining)
+            if space.purse.own is not None:
+                columns.append(np.where(here, self._charges, 0))
+                remaining.append(space.purse.own)
+        if self.spaces and (shared := self.spaces[0].purse.shared) is not None:
+            columns.append(self._charges)
+            remaining.append(shared)
         usage = np.stack(columns, axis=1) if columns else np.zeros((len(self.pool), 0), dtype=np.int64)
         return usage, np.array(remaining, dtype=np.int64)
 

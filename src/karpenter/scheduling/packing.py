@@ -28,6 +28,8 @@ _FEW = 120
 """Up to how many classes the costlier fill by worth is tried too."""
 _PROMISING = 16
 """On how many types that is done."""
+_STRETCH = 24
+"""After how many classes it is looked again which of the others still fit."""
 _STEP = 0.25
 """How much of the room one step of it may give to one class."""
 
@@ -63,7 +65,7 @@ def choose(space: PoolSpace, start: Requirements, prices: Prices, queue: Sequenc
     All types are filled with the queue in order; the most promising are filled again, each step with what is
     worth most for the room it takes, which finds complements that an order by size does not.
     """
-    candidates = frontier(prices, space.room)
+    candidates = _candidates(space, start, prices)
     cost = prices[candidates] + NODE_FEE
     queue = queue[:_LOOKAHEAD]
     matrix = np.array([ask.wanted for ask in queue])
@@ -109,10 +111,11 @@ def _fill_in_order(room: Amounts, matrix: Amounts, limits: Amounts, joins: Mask)
     """Return, by type and class, how many pods fit when each class in turn takes all it can."""
     room = room.copy()
     counts = np.zeros((len(room), len(matrix)), dtype=np.int64)
-    for position in _fitting(matrix, room):
+    for position in range(len(matrix)):
         fit = np.minimum(how_many(room, matrix[position]), limits[position]) * joins[position]
-        room -= fit[:, None] * matrix[position]
-        counts[:, position] = fit
+        if fit.any():
+            room -= fit[:, None] * matrix[position]
+            counts[:, position] = fit
     return counts
 
 
@@ -166,21 +169,26 @@ def fill(
     pattern = Pattern(
         chosen, price, start, {}, np.zeros_like(queue[0].wanted), frozenset(), Occupancy.empty(), founding
     )
-    room = space.room[chosen : chosen + 1].copy()
+    room: list[int] = space.room[chosen].tolist()
 
     def add(ask: Ask, most: int) -> None:
         placed = pattern.counts.get(ask.index, 0)
-        count = min(int(how_many(room, ask.wanted)[0]), ask.remaining - placed, most)
-        if not ask.profile.alone:
+        count = min(ask.remaining - placed, most)
+        for column, amount in ask.needs:
+            fit = room[column] // amount
+            if fit < count:
+                count = fit
+        if count > 0 and not ask.profile.alone:
             count = min(count, topology.allowance(ask.profile, pattern.held))
             if not (pattern.founding or topology.welcome(ask.profile, pattern.held)):
                 count = 0
-        joined = join(space, pattern, ask, count, allowed)
+        joined = join(space, pattern, ask, count, allowed) if count > 0 else 0
         if joined:
             pattern.held.add(ask.profile, joined)
             pattern.founding = False
             pattern.counts[ask.index] = placed + joined
-            np.subtract(room, joined * ask.wanted, out=room)
+            for column, amount in ask.needs:
+                room[column] -= joined * amount
 
     for position, count in choice.counts.items():
         add(queue[position], count)
@@ -232,27 +240,44 @@ def _within_min_values(
     return low
 
 
-def _fitting(matrix: Amounts, room: Amounts) -> Iterator[int]:
-    """Yield the rows of `matrix`, in order, that fit some row of `room`, which the caller shrinks."""
+def _fitting(matrix: Amounts, room: Sequence[int]) -> Iterator[int]:
+    """Yield the rows of `matrix`, in order, that fit `room`, which the caller shrinks meanwhile.
+
+    What does not fit is sorted out for many rows at once, now and then.
+    """
     position = 0
     while position < len(matrix):
-        most = room.max(axis=0)
-        if (matrix[position] <= most).all():
-            yield position
-            position += 1
-            continue
-        ahead = (matrix[position:] <= most).all(axis=1)
-        step = int(ahead.argmax())
-        if not ahead[step]:
+        ahead = np.flatnonzero((matrix[position:] <= np.array(room)).all(axis=1))
+        for row in ahead[:_STRETCH].tolist():
+            yield position + row
+        if len(ahead) <= _STRETCH:
             return
-        position += step
+        position += int(ahead[_STRETCH - 1]) + 1
+
+
+def _candidates(space: PoolSpace, start: Requirements, prices: Prices) -> Amounts:
+    """Return the types with a price that are worth comparing, cheapest first.
+
+    Whatever a type can hold, another that beats it can hold, too: who beats whom is found out only once. Of
+    very many types, those are returned whose prices are about evenly spread.
+    """
+    key = (start, space.limits_version)
+    known = space.frontiers.get(key)
+    if known is None:
+        open_to_all = np.where(space.within_limits(), space.evaluate(start).price, np.inf)
+        known = space.frontiers[key] = frontier(open_to_all, space.room)
+    found: Amounts = known[np.isfinite(prices[known])]
+    if not len(found):
+        found = frontier(prices, space.room)
+    if len(found) > _MOST_TYPES:
+        steps = np.geomspace(prices[found[0]] + NODE_FEE, prices[found[-1]] + NODE_FEE, _MOST_TYPES)
+        spots = np.searchsorted(prices[found] + NODE_FEE, steps - _EPSILON)
+        found = found[np.unique(np.minimum(spots, len(found) - 1))]
+    return found
 
 
 def frontier(prices: Prices, room: Amounts) -> Amounts:
-    """Return the types with a price that no other beats in price and every resource, cheapest first.
-
-    Of very many, those are returned whose prices are about evenly spread.
-    """
+    """Return the types with a price that no other beats in price and every resource, cheapest first."""
     usable = np.flatnonzero(np.isfinite(prices))
     order = usable[np.lexsort((usable, -room[usable].sum(axis=1, dtype=np.float64), prices[usable]))]
     columns = np.flatnonzero(room[order].any(axis=0))
@@ -262,9 +287,4 @@ def frontier(prices: Prices, room: Amounts) -> Amounts:
         if kept[i]:
             # Whoever comes later costs as much or more.
             kept[i + 1 :] &= (sizes[i + 1 :] > sizes[i]).any(axis=1)
-    found = order[kept]
-    if len(found) > _MOST_TYPES:
-        steps = np.geomspace(prices[found[0]] + NODE_FEE, prices[found[-1]] + NODE_FEE, _MOST_TYPES)
-        spots = np.searchsorted(prices[found] + NODE_FEE, steps - _EPSILON)
-        found = found[np.unique(np.minimum(spots, len(found) - 1))]
-    return found
+    return order[kept]

@@ -333,8 +333,7 @@ class Pass:
         if known is not None and np.isfinite(prices[known.chosen]):
             pattern, allowed = self._filled(space, known, start, queue, founding=False)
             if self._ratio(pattern) >= known.ratio * _AS_GOOD and pattern.counts.get(ask.index):
-                self.buy(ask.home, pattern, allowed, relaxed=start is not merged)
-                return True
+                return self.buy(ask.home, pattern, allowed, relaxed=start is not merged)
         choice = choose(space, start, prices, queue)
         pattern, allowed = self._filled(space, choice, start, queue, founding=founding)
         if not pattern.counts.get(ask.index):
@@ -343,17 +342,13 @@ class Pass:
             best = msgspec.structs.replace(choice, counts={}, ratio=self._ratio(pattern))
             self._recent[ask.home, start] = best
         copies = 1 if founding else None
-        self.buy(ask.home, pattern, allowed, relaxed=start is not merged, copies=copies)
-        return True
+        return self.buy(ask.home, pattern, allowed, relaxed=start is not merged, copies=copies)
 
     def _filled(
         self, space: PoolSpace, choice: Choice, start: Requirements, queue: Sequence[Ask], *, founding: bool
     ) -> tuple[Pattern, Mask]:
         """Return a node of the chosen type, filled, and the types it may list."""
-        allowed = space.within_limits()
-        if not start.has_min_values:
-            # Whatever is launched counts against the limits: listing larger types would eat them up.
-            allowed = allowed & space.not_larger(choice.chosen)
+        allowed = space.listable(start, choice.chosen)
         start = space.drawing(start, choice.chosen, allowed)
         return fill(space, self.topology, choice, start, allowed, queue, founding=founding), allowed
 
@@ -386,26 +381,32 @@ class Pass:
 
     def buy(
         self, pool: int, pattern: Pattern, allowed: Mask, *, relaxed: bool, copies: int | None = None
-    ) -> None:
-        """Buy as many nodes of a pattern as there are pods for it and limits allow, at most `copies`."""
+    ) -> bool:
+        """Buy as many nodes of a pattern as there are pods for it, at most `copies`; tell whether any was.
+
+        Limits and stock may allow fewer than that.
+        """
         space = self.spaces[pool]
         asks = {i: self.asks[i] for i in pattern.counts}
         possible = min(asks[i].remaining // n for i, n in pattern.counts.items())
         copies = possible if copies is None else min(copies, possible)
         options = allowed & space.fits(pattern.used)
         bought = options & np.isfinite(space.evaluate(pattern.requirements).price)
-        largest = space.capacity[bought].max(axis=0)
-        for most in (space.affordable(largest), space.in_stock(pattern.requirements)):
+        charge = space.charge(pattern.chosen, bought, pattern.requirements)
+        for most in (space.affordable(charge), space.in_stock(pattern.requirements)):
             if most is not None:
                 copies = min(copies, most)
-        space.take(largest, copies)
+        if not copies:
+            return False
+        space.take(charge, copies)
         space.draw(pattern.requirements, copies)
         contents: list[dict[int, list[str]]] = [{} for _ in range(copies)]
         for i, count in pattern.counts.items():
             keys = asks[i].take(count * copies)
             for number, own in enumerate(contents):
                 own[i] = keys[number * count : (number + 1) * count]
-        self.bins.add(Bin(pool, pattern, allowed, relaxed, {}, largest), contents)
+        self.bins.add(Bin(pool, pattern, allowed, relaxed, {}, charge), contents)
+        return True
 
     # --- the answer ---------------------------------------------------------------------------------------
 

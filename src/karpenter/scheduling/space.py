@@ -18,6 +18,7 @@ from karpenter.scheduling.classes import (
     Port,
     Variant,
 )
+from karpenter.scheduling.purse import PRICE, Purse
 from karpenter.scheduling.stock import LOT, NO_LOT, Ledger, lot_of, open_lots, requirement_of
 from karpenter.scheduling.terms import node_terms, term_requirements
 
@@ -113,7 +114,8 @@ class PoolSpace:
         self.room = self.allocatable - self.overhead
         """By type: what pods can have once the daemons run."""
         self.usable: Mask = np.all(self.room >= 0, axis=1)
-        self.limited = tuple(sorted(name for name in offer.remaining if name != "nodes"))
+        self.purse = Purse(offer.remaining.get(PRICE), ledger)
+        self.limited = tuple(sorted(name for name in offer.remaining if name not in ("nodes", PRICE)))
         self.remaining = np.array([offer.remaining[name] for name in self.limited], dtype=np.int64)
         self.nodes_remaining = offer.remaining.get("nodes")
         self.capacity = np.zeros((len(catalogue), len(self.limited)), dtype=np.int64)
@@ -121,8 +123,12 @@ class PoolSpace:
             if name in catalogue.capacity_resources:
                 self.capacity[:, i] = catalogue.capacity[:, catalogue.capacity_resources.index(name)]
         self._limits_version = 0
+        self._all: Mask = np.ones(len(catalogue), dtype=np.bool_)
         self._within = self._count_within()
+        self.frontiers: dict[tuple[Requirements, tuple[int, int]], Amounts] = {}
+        """For each start of a node: the types that no other beats in price and size."""
         self._evaluations: dict[Requirements, Evaluation] = {}
+        self._charges: dict[Requirements, Amounts] = {}
         self._merged: dict[tuple[Requirements, Variant], Requirements | str] = {}
         self._untolerated: dict[tuple[object, ...], str] = {}
 
@@ -148,14 +154,19 @@ class PoolSpace:
 
         What has run out can only be had by nodes that draw on it already.
         """
-        if self.catalogue.lots and LOT not in requirements:
-            still_open = open_lots(self.ledger)
-            if still_open is not None:
-                requirements = requirements.add(still_open)
+        requirements = self._of_open_lots(requirements)
         found = self._evaluations.get(requirements)
         if found is None:
-            found = self._evaluations[requirements] = self.catalogue.evaluate(requirements, self.well_known)
+            found = self._evaluations[requirements] = self.catalogue.evaluate(
+                requirements, self.well_known, self.offer.interruption_cost
+            )
         return found
+
+    def _of_open_lots(self, requirements: Requirements) -> Requirements:
+        if not self.catalogue.lots or LOT in requirements:
+            return requirements
+        still_open = open_lots(self.ledger)
+        return requirements if still_open is None else requirements.add(still_open)
 
     def untolerated(self, variant: Variant) -> str:
         """Return which of the pool's taints `variant` does not tolerate; empty when none."""
@@ -198,19 +209,41 @@ class PoolSpace:
         within: Mask = np.all(self.capacity <= self.remaining, axis=1)
         return within
 
-    def affordable(self, size: Amounts) -> int | None:
-        """Return how many nodes, each of `size` by limited resource, the limits allow; None: any number."""
+    def affords(self, requirements: Requirements) -> Mask:
+        """Return, by type, whether one more node that is `requirements` stays within the limits on money."""
+        if not self.purse.limited:
+            return self._all
+        return self.purse.affords(self._charged(requirements))
+
+    def charge(self, chosen: int, options: Mask, requirements: Requirements) -> Amounts:
+        """Return what a node of type `chosen`, that may become any of `options`, counts against the limits.
+
+        By limited resource, the most it may have; at the end what it costs, in micro-USD per hour.
+        """
+        size = self.capacity[options].max(axis=0, initial=0)
+        micro = self._charged(requirements)[chosen] if self.purse.limited else 0
+        return np.append(size, micro)
+
+    def _charged(self, requirements: Requirements) -> Amounts:
+        requirements = self._of_open_lots(requirements)
+        found = self._charges.get(requirements)
+        if found is None:
+            found = self._charges[requirements] = self.purse.charges(self.evaluate(requirements).usd)
+        return found
+
+    def affordable(self, charge: Amounts) -> int | None:
+        """Return for how many nodes, each of this `charge`, the limits leave room; None: any number."""
         counts = [] if self.nodes_remaining is None else [self.nodes_remaining]
-        counts += [
-            left // amount
-            for left, amount in zip(self.remaining.tolist(), size.tolist(), strict=True)
-            if amount > 0
-        ]
+        limits = [*self.remaining.tolist(), self.purse.left]
+        counts += [left // amount for left, amount in zip(limits, charge.tolist(), strict=True) if amount > 0]
         return max(0, min(counts)) if counts else None
 
-    def take(self, size: Amounts, count: int) -> None:
-        """Count `count` nodes, each at most of `size` by limited resource, against the limits."""
-        self.remaining = self.remaining - size * count
+    def take(self, charge: Amounts, count: int) -> None:
+        """Count `count` nodes, each of this `charge`, against the limits."""
+        self.remaining = self.remaining - charge[:-1] * count
+        if self.purse.limited:
+            self.purse.spend(int(charge[-1]) * count)
+            self._limits_version += 1
         if self.nodes_remaining is not None:
             self.nodes_remaining -= count
         if self.limited or self.nodes_remaining is not None:
@@ -226,15 +259,34 @@ class PoolSpace:
         """
         if not self.catalogue.lots:
             return start
-        still_open = open_lots(self.ledger)
-        wanted = start if still_open is None else start.add(still_open)
         found = start
-        for lot in self.catalogue.sources(chosen, wanted, self.well_known):
-            pin = self.catalogue.lots.get(lot, _EMPTY)
-            found = start.add(requirement_of(lot)).merge(pin)
+        for lot, _ in self._sources(start, chosen):
+            found = start.add(requirement_of(lot)).merge(self.catalogue.lots.get(lot, _EMPTY))
             if not self.achieved(found, np.isfinite(self.evaluate(found).price) & allowed):
                 break
         return found
+
+    def worth_it(self, requirements: Requirements, chosen: int) -> Requirements:
+        """Return `requirements` less the capacity types whose interruptions make `chosen` dearer.
+
+        The cloud goes by price alone: what it may buy has to be what we would.
+        """
+        if not self.offer.interruption_cost:
+            return requirements
+        kinds = [kind for _, kind in self._sources(requirements, chosen) if kind]
+        return (
+            requirements.add(Requirement.of(labels.CAPACITY_TYPE, "In", kinds[:1])) if kinds else requirements
+        )
+
+    def not_counted_reservations(self) -> list[Requirement]:
+        """Return what keeps a claim clear of reservations that it does not draw on."""
+        label = self.ledger.reservation_label
+        counted = [pin.single_value(label) for pin in self.catalogue.lots.values()] if label else []
+        return [Requirement.of(label, "NotIn", sorted(filter(None, counted)))] if any(counted) else []
+
+    def _sources(self, requirements: Requirements, chosen: int) -> list[tuple[str, str]]:
+        wanted = self._of_open_lots(requirements)
+        return self.catalogue.sources(chosen, wanted, self.well_known, self.offer.interruption_cost)
 
     @property
     def unlimited(self) -> Requirements:
@@ -252,10 +304,35 @@ class PoolSpace:
         if lot:
             self.ledger.take(lot, count)
 
-    def not_larger(self, chosen: int) -> Mask:
-        """Return, by type, whether it takes no more of the limits than type `chosen` does."""
-        fits: Mask = np.all(self.capacity <= self.capacity[chosen], axis=1)
-        return fits
+    def listable(self, start: Requirements, chosen: int) -> Mask:
+        """Return which types a node that is bought as `chosen` may list besides.
+
+        Whatever is launched counts against the limits, so none that takes more of them than `chosen`, nor a
+        dearer one where money is limited; but as many larger ones as minValues need, smallest first.
+        """
+        within = self.within_limits() & self.affords(start)
+        small: Mask = within & np.all(self.capacity <= self.capacity[chosen], axis=1)
+        if self.purse.limited:
+            charges = self._charged(start)
+            small &= charges <= charges[chosen]
+        if not start.has_min_values or not (self.limited or self.purse.limited):
+            return small if not start.has_min_values else within
+        return self._with_enough(start, chosen, small, within)
+
+    def _with_enough(self, start: Requirements, chosen: int, small: Mask, within: Mask) -> Mask:
+        """Return few of the types `within` limits that meet minValues and, where possible, hold as much."""
+        offered = within & np.isfinite(self.evaluate(start).price)
+        roomy: Mask = np.all(self.room >= self.room[chosen], axis=1)
+        share = (self.capacity / np.maximum(self.remaining, 1)).max(axis=1, initial=0.0)
+        usd = self.evaluate(start).usd
+        order = np.lexsort((np.arange(len(usd)), usd, share, ~roomy))
+        listed: Mask = small & roomy
+        for i in order.tolist():
+            if not self.achieved(start, listed & offered):
+                break
+            if offered[i]:
+                listed[i] = True
+        return listed
 
     def free_ports(self, ports: frozenset[Port]) -> Mask:
         """Return, by type, whether the daemons that run on it leave `ports` free."""

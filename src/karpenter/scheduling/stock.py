@@ -30,6 +30,8 @@ class Source(msgspec.Struct, frozen=True):
     """How many nodes it is good for; None: any number."""
     price: float
     """USD per hour of a node."""
+    hazard: float
+    """Expected interruptions per hour."""
     pin: Requirements
     """What a claim has to require so that it gets this and nothing else."""
 
@@ -42,12 +44,12 @@ def sources(kind: InstanceType, offering: Offering, reservation_label: str) -> I
         own = {labels.CAPACITY_TYPE: offering.capacity_type}
         own |= {reservation_label: reservation} if reservation else {labels.ZONE: offering.zone}
         pin = Requirements.from_labels({key: value for key, value in own.items() if value})
-        yield Source(reservation or place, max(0, offering.stock), offering.price, pin)
+        yield Source(reservation or place, max(0, offering.stock), offering.price, offering.hazard, pin)
         return
     for number, (count, price) in enumerate(offering.steps):
         name = f"{offering.commitment or place}#{number}"
-        yield Source(name, count, price, Requirements())
-    yield Source(NO_LOT, None, offering.price, Requirements())
+        yield Source(name, count, price, offering.hazard, Requirements())
+    yield Source(NO_LOT, None, offering.price, offering.hazard, Requirements())
 
 
 def requirement_of(lot: str) -> Requirement:
@@ -75,8 +77,10 @@ class Ledger:
             lot for lot, stock in offered.items() if stock > 0 and not self.left[lot]
         )
         """Lots that only claims on their way have used up: should one fail, there is some again."""
+        self.price_left = problem.options.price_remaining
+        """What all pools together may still spend, micro-USD per hour; None: no limit."""
         self.version = 0
-        """Changes whenever a lot runs out."""
+        """Changes whenever a lot runs out, or money is spent that is limited."""
         self.used_up = self._used_up()
 
     def take(self, lot: str, count: int) -> None:
@@ -87,6 +91,12 @@ class Ledger:
             if (before > 0) != (self.left[lot] > 0):
                 self.version += 1
                 self.used_up = self._used_up()
+
+    def spend(self, micro: int) -> None:
+        """Count `micro` USD per hour against the limit on all pools, if there is one."""
+        if self.price_left is not None and micro:
+            self.price_left -= micro
+            self.version += 1
 
     def _used_up(self) -> tuple[str, ...]:
         return tuple(lot for lot, left in self.left.items() if left <= 0)

@@ -5,7 +5,7 @@ from itertools import product
 from karpenter.apis import labels
 from karpenter.apis.core import PersistentVolume, PersistentVolumeClaim, Pod, Volume
 from karpenter.apis.workloads import StorageClass
-from karpenter.model.pods import term_expressions, volume_claim_key
+from karpenter.model.pods import is_active, pod_key, term_expressions, volume_claim_key
 from karpenter.model.requirements import Requirement, Requirements
 from karpenter.model.snapshot import Snapshot
 from karpenter.model.volumerules import VolumeRules
@@ -27,6 +27,7 @@ __all__ = [
     "attached",
     "attachments",
     "claim_keys",
+    "exclusive_users",
     "learned_volume_limits",
     "limits_of_node",
     "limits_of_type",
@@ -49,6 +50,25 @@ def claim_keys(pod: Pod) -> list[str]:
 
 
 # --- is the claim in order? -----------------------------------------------------------------------------
+
+
+def exclusive_users(snapshot: Snapshot) -> dict[str, str]:
+    """Return which running pod has a claim that only one pod at a time may use: pod key by claim key.
+
+    Pods that are going, or whose node is, give it up by themselves.
+    """
+    exclusive = {k for k, c in snapshot.volume_claims.items() if "ReadWriteOncePod" in c.spec.access_modes}
+    if not exclusive:
+        return {}
+    return {
+        key: pod_key(pod)
+        for node in snapshot.nodes
+        if not node.marked_for_deletion
+        for pod in node.pods
+        if pod.spec.volumes and pod.spec.node_name and is_active(pod)
+        for key in claim_keys(pod)
+        if key in exclusive
+    }
 
 
 def volume_error(pod: Pod, volume: Volume, snapshot: Snapshot, rules: VolumeRules | None = None) -> str:

@@ -10,10 +10,11 @@ from bisect import insort
 from collections.abc import Iterable
 
 from karpenter.apis import conditions
+from karpenter.apis import labels as known
 from karpenter.apis.karpenter import NodeClaim
 from karpenter.base.timestamps import parse_time
 
-PLANNED_PODS = "karpenter.sh/planned-pods"
+PLANNED_PODS = f"{known.OWN_DOMAIN}/planned-pods"
 """Annotation of a NodeClaim: the pods it was created for, `namespace/name`, comma-separated, sorted."""
 
 NEVER_READY_SECONDS = 15 * 60.0

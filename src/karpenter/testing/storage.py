@@ -18,6 +18,7 @@ from karpenter.apis.core import (
     Volume,
     VolumeClaimTemplateSpec,
     VolumeNodeAffinity,
+    VolumeResources,
 )
 from karpenter.apis.meta import ObjectMeta, OwnerReference, SelectorRequirement
 from karpenter.apis.workloads import AllowedTopology, StorageClass
@@ -37,6 +38,7 @@ def a_claim(
     phase: str = "",
     deleted: str | None = None,
     owner: Pod | None = None,
+    access_modes: Sequence[str] = (),
 ) -> PersistentVolumeClaim:
     """Return a claim in `default`, bound to `volume` if given; `owner` is the pod of an ephemeral volume."""
     owners = [] if owner is None else [_controller(owner)]
@@ -48,7 +50,12 @@ def a_claim(
             deletion_timestamp=deleted,
             owner_references=owners,
         ),
-        spec=PersistentVolumeClaimSpec(volume_name=volume, storage_class_name=storage_class),
+        spec=PersistentVolumeClaimSpec(
+            volume_name=volume,
+            storage_class_name=storage_class,
+            access_modes=list(access_modes),
+            resources=VolumeResources(requests={"storage": "1Gi"}),
+        ),
         status=PersistentVolumeClaimStatus(phase=phase or ("Bound" if volume else "Pending")),
     )
 

@@ -15,6 +15,7 @@ from karpenter.kube.transport import Response, TransportError
 from karpenter.state.reservations import planned_pods
 from karpenter.testing.builders import a_nodepool, a_pod, some_pods
 from karpenter.testing.environment import Environment, environment
+from karpenter.testing.storage import a_claim, a_storage_class, a_user
 
 APART = TopologySpreadConstraint(
     max_skew=1, topology_key=known.KUBERNETES_HOSTNAME, when_unsatisfiable="DoNotSchedule"
@@ -284,5 +285,23 @@ def test_a_pod_that_names_its_host_waits_for_it() -> None:
             assert len(await env.claims()) == 1
             event = await env.expect_event("FailedScheduling")
             assert event.involved_object.name == "too-large"
+
+    run_virtual(scenario())
+
+
+def test_a_claim_for_one_pod_at_a_time_buys_one_machine() -> None:
+    """The second pod waits for the first, on no machine of its own, and is told so."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            claim = a_claim(storage_class="fast", access_modes=["ReadWriteOncePod"])
+            await env.create_all([a_nodepool(), a_storage_class(), claim])
+            first = await env.create(a_user("data", name="first"))
+            await env.expect_provisioned([first], claims=1)
+            await env.create(a_pod("second", cpu="8", spec={"volumes": first.spec.volumes}))
+            event = await env.expect_event("FailedScheduling")
+            assert "ReadWriteOncePod is in use by pod default/first" in event.message
+            await env.wait(30)
+            assert len(await env.claims()) == 1
 
     run_virtual(scenario())

@@ -17,6 +17,7 @@ from karpenter.apis.workloads import StorageClass
 from karpenter.controllers.provisioning.validation import NOT_OURS, pod_error
 from karpenter.model.snapshot import Snapshot
 from karpenter.testing.builders import a_pod, a_term, an_expression, node_affinity
+from karpenter.testing.storage import a_claim, a_user, a_volume, storage
 
 
 def by_field(key: str, operator: str, *values: str) -> NodeSelectorTerm:
@@ -86,3 +87,12 @@ def test_volumes_must_be_in_order(storage_class: str, mode: str | None, error: s
     volume = Volume(name="v", persistent_volume_claim=PVCSource(claim_name="data"))
     found = pod_error(a_pod(spec={"volumes": [volume]}), snapshot)
     assert (error in found) if error else not found
+
+
+def test_a_claim_for_one_pod_at_a_time_is_waited_for() -> None:
+    """No node helps while another pod has it; the pod that has it is not in its own way."""
+    snapshot = storage(a_claim(volume="pv", access_modes=["ReadWriteOncePod"]), a_volume())
+    users = {"default/data": "default/first"}
+    assert "in use by pod default/first" in pod_error(a_user("data", name="second"), snapshot, None, users)
+    assert not pod_error(a_user("data", name="first"), snapshot, None, users)
+    assert not pod_error(a_user("data", name="second"), snapshot)

@@ -17,6 +17,7 @@ from karpenter.model.problem import PoolOffer, Problem, SolveOptions
 from karpenter.model.requirements import Requirements
 from karpenter.model.snapshot import Snapshot
 from karpenter.model.volumerules import VolumeRules
+from karpenter.scheduling.volumes import exclusive_users
 
 
 class Demand(NamedTuple):
@@ -50,8 +51,9 @@ def demand_in(snapshot: Snapshot, rules: VolumeRules, reserved: Callable[[Pod], 
     """Return who needs a place in `snapshot`; `reserved` tells whether a pod has one already. Pure."""
     wanted: list[Pod] = []
     invalid: list[tuple[Pod, str]] = []
+    users = exclusive_users(snapshot)
     for pod in snapshot.pending:
-        error = pod_error(pod, snapshot, rules)
+        error = pod_error(pod, snapshot, rules, users)
         if error:
             invalid.append((pod, error))
         else:

@@ -1,14 +1,16 @@
 """Which waiting pods we can do something for: selectors that make sense, volumes that are in order."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from karpenter.apis import labels as known
 from karpenter.apis.core import NodeSelectorTerm, Pod
 from karpenter.apis.meta import SelectorRequirement
+from karpenter.model.pods import pod_key
 from karpenter.model.requirements import is_restricted
 from karpenter.model.snapshot import Snapshot
 from karpenter.model.volumerules import VolumeRules
-from karpenter.scheduling.volumes import volume_error
+from karpenter.scheduling.volumes import claim_keys, volume_error
 
 NOT_OURS = "configured to not run on a Karpenter provisioned node"
 """Why a pod that excludes our nodes is left alone, without an event."""
@@ -17,11 +19,16 @@ _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gt
 _NUMERIC = frozenset({"Gt", "Lt", "Gte", "Lte"})
 
 
-def pod_error(pod: Pod, snapshot: Snapshot, rules: VolumeRules | None = None) -> str:
+def pod_error(
+    pod: Pod,
+    snapshot: Snapshot,
+    rules: VolumeRules | None = None,
+    users: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Return why no machine is bought for `pod`; empty when nothing is wrong with it.
 
     Preferences are not looked at: one that makes no sense is given up like any other. `rules` says which
-    storage the provider's nodes cannot use.
+    storage the provider's nodes cannot use, `users` which pods have claims that only one may use at a time.
     """
     expressions = list(_expressions(pod))
     if any(e.key == known.NODEPOOL and e.operator == "DoesNotExist" for e in expressions):
@@ -29,6 +36,11 @@ def pod_error(pod: Pod, snapshot: Snapshot, rules: VolumeRules | None = None) ->
     errors = [error for e in expressions if (error := _expression_error(e))]
     errors.extend(error for e in _fields(pod) if (error := _field_error(e)))
     errors.extend(error for v in pod.spec.volumes if (error := volume_error(pod, v, snapshot, rules)))
+    errors.extend(
+        f"persistentvolumeclaim {key} with access mode ReadWriteOncePod is in use by pod {users[key]}"
+        for key in claim_keys(pod)
+        if users.get(key, pod_key(pod)) != pod_key(pod)
+    )
     return "; ".join(errors)
 
 

@@ -4,8 +4,21 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from karpenter.scheduling.catalogue import Amounts, Prices
+from karpenter.scheduling.search.bounds import ResourcePrices
+from karpenter.scheduling.search.generation import Generation
 from karpenter.scheduling.search.memory import Memory
-from karpenter.scheduling.search.problem import NodePattern, Packing, PackingProblem, checked
+from karpenter.scheduling.search.neighbourhood import rearranged
+from karpenter.scheduling.search.plan import Plan
+from karpenter.scheduling.search.problem import NodePattern, Packing, PackingProblem, checked, penalty
+from karpenter.scheduling.search.rounding import rounded
+from karpenter.scheduling.search.space import Space, gather, space_of, spread
+
+_FIRST_ROUNDING = 6
+_UPS = (0.5, 0.7, 0.3, 1.0)
+_PROGRESS = 5e-4
+_REARRANGEMENTS = 24
+_DRY = 12
 
 
 def improve(
@@ -23,42 +36,175 @@ def improve(
     problem contradicts itself.
     """
     checked(problem)
-    steps = 0
-    patterns = [_right_sized(problem, pattern) for pattern in start]
-    if (_taken(problem, patterns) > problem.remaining).any():
-        patterns = list(start)
-    more()
-    unplaced = problem.count.copy()
-    for pattern in patterns:
-        for ask, pods in pattern.counts:
-            unplaced[ask] -= pods * pattern.copies
+    pace = _Pace(more)
+    space = space_of(problem)
+    first = _fitted(problem, space, start)
+    search = _Search(space, first, np.random.default_rng(seed), pace)
+    if len(space.demand) and len(space.cost):
+        search.run()
+    patterns = spread(search.best.patterns, space.members, problem.count, space.offers)
+    found = _patterns_or(problem, patterns, start)
+    duals = np.zeros(len(problem.count))
+    for group, worth in zip(space.members, search.worth(), strict=True):
+        duals[group] = worth
     return Packing(
-        patterns=tuple(sorted(patterns, key=lambda p: (p.offer, p.counts))),
-        cost=float(sum(problem.price[p.offer] * p.copies for p in patterns)),
-        lower_bound=0.0,
-        duals=np.zeros(len(problem.count)),
-        limit_duals=np.zeros(len(problem.remaining)),
-        unplaced=unplaced,
-        steps=steps,
+        patterns=found,
+        cost=float(sum(problem.price[p.offer] * p.copies for p in found)),
+        lower_bound=search.lower_bound(),
+        duals=duals,
+        limit_duals=search.limit_worth(),
+        unplaced=unplaced(problem, found),
+        steps=pace.steps,
     )
 
 
-def _right_sized(problem: PackingProblem, pattern: NodePattern) -> NodePattern:
-    """Return `pattern` on the cheapest offer that holds it."""
-    asks = np.array([a for a, _ in pattern.counts], dtype=np.int64)
-    pods = np.array([n for _, n in pattern.counts], dtype=np.int64)
-    fits = (problem.room >= pods @ problem.wanted[asks]).all(axis=1) & problem.allowed[asks].all(axis=0)
-    price = np.where(fits, problem.price, np.inf)
-    best = int(price.argmin())
-    if not price[best] < problem.price[pattern.offer]:
-        return pattern
-    return NodePattern(best, pattern.counts, pattern.copies)
+class _Pace:
+    """Counts steps, and remembers that the caller has said stop."""
+
+    def __init__(self, more: Callable[[], bool]) -> None:
+        self.steps = 0
+        self.over = False
+        self._more = more
+
+    def __call__(self) -> bool:
+        if not self.over:
+            self.steps += 1
+            self.over = not self._more()
+        return not self.over
 
 
-def _taken(
-    problem: PackingProblem, patterns: Sequence[NodePattern]
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return what `patterns` take of each limit."""
-    copies = np.array([p.copies for p in patterns], dtype=np.int64)
-    offers = np.array([p.offer for p in patterns], dtype=np.int64)
-    return np.asarray(copies @ problem.usage[offers], dtype=np.int64)
+class _Search:
+    """One search on one space."""
+
+    def __init__(self, space: Space, first: Plan, rng: np.random.Generator, more: Callable[[], bool]) -> None:
+        self.space = space
+        self.best = first
+        self._floor = first.placed
+        self._rng = rng
+        self._more = more
+        self._generation: Generation | None = None
+        self._bounds: ResourcePrices | None = None
+        self._last = np.inf
+
+    def run(self) -> None:
+        """Bound, generate and round, then rearrange and go on generating in turn, until told to stop."""
+        if not self._more():
+            return
+        self._bounds = ResourcePrices(self.space)
+        if not self._bounds.run(self._more):
+            return
+        self._generation = Generation(self.space, self._rng)
+        if not self._generate():
+            return
+        while self._more():
+            if not self._rearrange(_REARRANGEMENTS):
+                return
+            before = self._generation.master.objective
+            if not self._generation.run(self._more, self._generation.rounds + 4, _DRY):
+                return
+            if self._generation.master.objective < before * (1 - _PROGRESS) and not self._round(4):
+                return
+
+    def _generate(self) -> bool:
+        """Generate columns until none is found, rounding now and then; return False when told to stop."""
+        assert self._generation is not None
+        milestone = _FIRST_ROUNDING
+        while self._generation.dry < 1:
+            if not self._generation.run(self._more, milestone, 1):
+                return False
+            milestone *= 2
+            if self._generation.dry < 1 and not self._round(1):
+                return False
+        return self._round(4)
+
+    def _round(self, ways: int) -> bool:
+        """Round the program's solution and keep the plan if it is the best."""
+        assert self._generation is not None
+        for up in _UPS if ways > 1 else _UPS[:1]:
+            found = rounded(self._generation, self._rng, up, ways, self._more)
+            if found is None:
+                return False
+            self._offer(found)
+        return True
+
+    def _rearrange(self, times: int) -> bool:
+        assert self._generation is not None
+        for _ in range(times):
+            found = rearranged(self.best, self._generation.scales, self.worth(), self._rng, self._more)
+            if found is not None and (found.placed >= self._floor).all():
+                self.best = found
+            if not self._more():
+                return False
+        return True
+
+    def _offer(self, plan: Plan) -> None:
+        if plan.better_than(self.best) and (plan.placed >= self._floor).all():
+            self.best = plan
+
+    def worth(self) -> Prices:
+        """Return [ask] USD per hour that a pod is worth."""
+        if self._generation is None or not np.isfinite(self._generation.master.objective):
+            return np.zeros(len(self.space.demand))
+        return self._generation.master.worth
+
+    def limit_worth(self) -> Prices:
+        """Return [limit] USD per hour that a unit is worth."""
+        if self._generation is None or not np.isfinite(self._generation.master.objective):
+            return np.zeros(len(self.space.remaining))
+        return self._generation.master.limit_worth
+
+    def lower_bound(self) -> float:
+        """Return the best bound, USD per hour."""
+        return self._bounds.bound if self._bounds is not None else 0.0
+
+
+def unplaced(problem: PackingProblem, patterns: Sequence[NodePattern]) -> Amounts:
+    """Return [ask] the pods that `patterns` leave out."""
+    left = problem.count.copy()
+    for pattern in patterns:
+        for ask, pods in pattern.counts:
+            left[ask] -= pods * pattern.copies
+    return left
+
+
+def _fitted(problem: PackingProblem, space: Space, start: Sequence[NodePattern]) -> Plan:
+    """Return `start` on the space's offers, each node on the cheapest that holds it within its limits."""
+    every = np.arange(len(problem.price))
+    found = []
+    for pattern in gather(start, space.members, every):
+        asks = np.array([a for a, _ in pattern.counts], dtype=np.int64)
+        pods = np.array([n for _, n in pattern.counts], dtype=np.float64)
+        fits = (space.cap[:, asks] >= pods).all(axis=1)
+        fits &= (space.room >= (space.wanted[:, asks] @ pods)[:, None]).all(axis=0)
+        fits &= (space.usage <= problem.usage[pattern.offer]).all(axis=1)
+        if fits.any():
+            offer = int(np.where(fits, space.cost, np.inf).argmin())
+            found.append(NodePattern(offer, pattern.counts, pattern.copies))
+        else:
+            return Plan(space, ())
+    return Plan(space, found)
+
+
+def _patterns_or(
+    problem: PackingProblem, found: Sequence[NodePattern], start: Sequence[NodePattern]
+) -> tuple[NodePattern, ...]:
+    """Return the better of two plans, in order."""
+    key = [(int(unplaced(problem, p).sum()), _objective(problem, p)) for p in (found, start)]
+    better = found if key[0] <= key[1] else start
+    merged: dict[tuple[int, tuple[tuple[int, int], ...]], int] = {}
+    for p in better:
+        merged[p.offer, p.counts] = merged.get((p.offer, p.counts), 0) + p.copies
+    return tuple(NodePattern(offer, counts, n) for (offer, counts), n in sorted(merged.items()))
+
+
+def _objective(problem: PackingProblem, patterns: Sequence[NodePattern]) -> float:
+    """Return cost, fees and penalties of `patterns`, USD per hour."""
+    total = 0.0
+    for p in patterns:
+        total += (float(problem.price[p.offer]) + problem.fee) * p.copies
+        if problem.concentration > 0:
+            counts = np.zeros((1, len(problem.count)), dtype=np.int64)
+            for ask, pods in p.counts:
+                counts[0, ask] = pods
+            total += float(penalty(problem, counts)[0]) * p.copies
+    return total

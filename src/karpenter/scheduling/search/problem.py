@@ -83,7 +83,7 @@ def penalty(problem: PackingProblem, counts: Amounts) -> Prices:
 
 
 def checked(problem: PackingProblem) -> PackingProblem:
-    """Return `problem`; raise ValueError when its arrays or numbers make no sense."""
+    """Return `problem`; raise ValueError when shapes don't agree or numbers make no sense."""
     asks, resources = problem.wanted.shape
     offers = len(problem.price)
     shapes: Sequence[tuple[str, tuple[int, ...], tuple[int, ...]]] = (
