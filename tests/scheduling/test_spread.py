@@ -409,6 +409,13 @@ def test_a_soft_spread_over_a_label_without_domains_stands_in_nobodys_way() -> N
     assert refused(planned(over_three(web(2, soft)))) == []
 
 
+def test_a_soft_spread_over_an_unknown_label_leaves_a_hard_one_its_effect() -> None:
+    """Zones are balanced though nobody defines the label of the preference beside."""
+    soft = a_spread("web", "unknown", when_unsatisfiable=SOFTLY)
+    plan = planned(over_three(web(3, both(a_spread("web"), soft))))
+    assert domains(plan) == zones(a=1, b=1, c=1)
+
+
 # --- several constraints -----------------------------------------------------------------------------------
 
 

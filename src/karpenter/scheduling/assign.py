@@ -64,6 +64,8 @@ class _Gauge(msgspec.Struct):
     weight: int
     """0: it must hold."""
     max_skew: int = 0
+    nowhere: int = -1
+    """The number of the domain that is none: nodes without the label. Nothing is counted there."""
     elsewhere: int = UNBOUNDED
     """The smallest count of a domain that no cell is in."""
     open_domains: bool = False
@@ -118,6 +120,7 @@ class _Deal:
             counts=[tally.pods.get(v, 0) for v in domains],
             grows=int(number in self.wide.selected),
             weight=weight,
+            nowhere=domains.get("", -1),
             elsewhere=min(
                 (tally.pods.get(v, 0) for v in tally.present if v not in domains), default=UNBOUNDED
             ),
@@ -181,7 +184,8 @@ class _Deal:
     def _put(self, cell: int, take: int) -> None:
         self.dealt[cell] += take
         for gauge in (*self.hard, *self.soft, *self.counted):
-            gauge.counts[gauge.where[cell]] += take * gauge.grows
+            if gauge.where[cell] != gauge.nowhere:
+                gauge.counts[gauge.where[cell]] += take * gauge.grows
 
     def _evenly(self, left: int) -> int:
         """Deal rounds of one pod to every cell at once, where all cells are equal; return how many pods."""

@@ -32,16 +32,19 @@ class CellFinder:
         """Look again at what can be bought: limits have changed."""
         self._bought.clear()
 
-    def cells(self, ask: Ask, keys: Values, closed: dict[Values, int]) -> list[Cell]:
+    def cells(
+        self, ask: Ask, keys: Values, closed: dict[Values, int], optional: frozenset[str]
+    ) -> list[Cell]:
         """Return the cells, by `keys`, that can take at least one pod of `ask`, sorted.
 
-        `closed` has cells that turned out to take only so many pods.
+        `closed` has cells that turned out to take only so many pods. Nodes without the `optional` keys are
+        cells, too: their value is empty.
         """
-        bought = self.buyable(ask, keys)
+        bought = self.buyable(ask, keys, optional)
         free: dict[Values, tuple[int, int]] = {}
         for number, variant in enumerate(ask.variants if self._nodes.nodes else ()):
             counts = self._nodes.room_for(ask, variant)
-            for values, count in self._nodes.by_domain(keys, counts).items():
+            for values, count in self._nodes.by_domain(keys, counts, optional).items():
                 free.setdefault(values, (number, count))
         found = []
         for values in sorted(bought.keys() | free.keys()):
@@ -53,22 +56,22 @@ class CellFinder:
                 found.append(Cell(values=values, variant=best, price=price, room=room, free=count))
         return found
 
-    def buyable(self, ask: Ask, keys: Values) -> dict[Values, tuple[int, float]]:
+    def buyable(self, ask: Ask, keys: Values, optional: frozenset[str]) -> dict[Values, tuple[int, float]]:
         """Return the cells where a node can be bought, with the first variant for it and a pod's share."""
-        key = (ask.variants, ask.wanted.tobytes(), ask.ports, keys)
+        key = (ask.variants, ask.wanted.tobytes(), ask.ports, keys, optional)
         found = self._bought.get(key)
         if found is None:
             found = self._bought[key] = {}
             for number, variant in enumerate(ask.variants):
                 for space in self._spaces:
-                    for values, price in self._in_pool(space, ask, variant, keys):
+                    for values, price in self._in_pool(space, ask, variant, keys, optional):
                         known = found.get(values)
                         if known is None or (number, price) < known:
                             found[values] = (number, price)
         return found
 
     def _in_pool(
-        self, space: PoolSpace, ask: Ask, variant: Variant, keys: Values
+        self, space: PoolSpace, ask: Ask, variant: Variant, keys: Values, optional: frozenset[str]
     ) -> list[tuple[Values, float]]:
         merged = space.admit(space.requirements, variant)
         if isinstance(merged, str):
@@ -76,7 +79,7 @@ class CellFinder:
         usable = openable(space, merged, ask)
         if not usable.any():
             return []
-        options = [_values(space, merged, key) for key in keys]
+        options = [_values(space, merged, key, optional=key in optional) for key in keys]
         found = []
         for values in list(product(*options))[:_MAX_CELLS]:
             there = merged.merge(cell_requirements(keys, values))
@@ -111,11 +114,21 @@ def openable(space: PoolSpace, merged: Requirements, ask: Ask) -> Mask:
 
 def cell_requirements(keys: Sequence[str], values: Sequence[str]) -> Requirements:
     """Return what a node in a cell is."""
-    return Requirements.of(*(Requirement.of(k, "In", (v,)) for k, v in zip(keys, values, strict=True)))
+    return Requirements.of(
+        *(
+            Requirement.of(k, "In", (v,)) if v else Requirement.of(k, "DoesNotExist")
+            for k, v in zip(keys, values, strict=True)
+        )
+    )
 
 
-def _values(space: PoolSpace, merged: Requirements, key: str) -> list[str]:
-    """Return the values of `key` that a new node of the pool, being `merged`, may be given; sorted."""
+def _values(space: PoolSpace, merged: Requirements, key: str, *, optional: bool) -> list[str]:
+    """Return the values of `key` that a new node of the pool, being `merged`, may be given; sorted.
+
+    Where nothing gives the node an `optional` label, the empty value says so.
+    """
     requirement = merged.get(key)
     listed = requirement.permitted() or space.catalogue.values_of(key)
+    if not listed and optional:
+        return [""] if requirement.absent else [requirement.any()]
     return sorted(v for v in listed if requirement.has(v))

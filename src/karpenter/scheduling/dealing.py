@@ -52,7 +52,7 @@ class Dealer:
     def deal(self, number: int, whole: Ask) -> Dealing:
         """Deal what remains of a class and count it."""
         wide = self._classes[number].profile.wide
-        cells = self._finder.cells(whole, wide.keys, self._closed.get(number, {}))
+        cells = self._finder.cells(whole, wide.keys, self._closed.get(number, {}), wide.optional)
         if assign.founds(wide, self._ledger):
             cells = self._with_company(number, cells)
         dealt = assign.deal(wide, cells, whole.remaining, self._ledger)
@@ -90,7 +90,8 @@ class Dealer:
         missing = [0] * len(cells)
         for i, follower in _followers(self._classes, number):
             keys = tuple(k for k in wide.keys if k in follower.profile.wide.keys)
-            reach = {c.values for c in self._finder.cells(self._ask(i), keys, {})}
+            cells_there = self._finder.cells(self._ask(i), keys, {}, follower.profile.wide.optional)
+            reach = {c.values for c in cells_there}
             for position, cell in enumerate(cells):
                 here = tuple(v for k, v in zip(wide.keys, cell.values, strict=True) if k in keys)
                 if here not in reach:

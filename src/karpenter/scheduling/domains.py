@@ -46,6 +46,8 @@ class Wide(msgspec.Struct, frozen=True, cache_hash=True):
     """Groups that count its pods."""
     keys: tuple[str, ...] = ()
     """The labels of nodes that have to be known for each of its pods, sorted."""
+    optional: frozenset[str] = frozenset()
+    """Those of `keys` that a node need not have: only anti-affinity, preferences and others count by them."""
     firm: bool = False
     """Where its pods go matters to a hard constraint, its own or another's."""
 
@@ -133,12 +135,14 @@ class DomainLedger:
         watched = [i for i in selected if i in self._owned_hard]
         firm = bool(watched) or any(not t.weight for t in terms)
         involved = {t.group.key for t in terms} | {self.groups[i].group.key for i in watched}
+        needed = {t.group.key for t in terms if t.group.kind != "anti" and not t.weight}
         return Wide(
             spreads=tuple(dict.fromkeys(spreads)),
             affinities=tuple(dict.fromkeys(affinities)),
             antis=tuple(dict.fromkeys(antis)),
             selected=selected,
             keys=tuple(sorted(involved)),
+            optional=frozenset(involved - needed),
             firm=firm,
         )
 

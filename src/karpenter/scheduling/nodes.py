@@ -89,12 +89,17 @@ class NodeTable:
         """Tell whether some node holds a pod that `rule` of the topology selects."""
         return self._crowd.anywhere(rule)
 
-    def by_domain(self, keys: Sequence[str], counts: Amounts) -> dict[tuple[str, ...], int]:
-        """Return the sum of `counts`, by node, for each combination of the values of `keys`."""
+    def by_domain(
+        self, keys: Sequence[str], counts: Amounts, optional: frozenset[str]
+    ) -> dict[tuple[str, ...], int]:
+        """Return the sum of `counts`, by node, for each combination of the values of `keys`.
+
+        Nodes without a label are left out, unless it is one of the `optional`: then its value is empty.
+        """
         found: dict[tuple[str, ...], int] = {}
         for row in np.flatnonzero(counts).tolist():
             values = tuple(_label(self.nodes[row], key) or "" for key in keys)
-            if all(values):
+            if all(value or key in optional for key, value in zip(keys, values, strict=True)):
                 found[values] = found.get(values, 0) + int(counts[row])
         return found
 

@@ -4,7 +4,7 @@ A term is hard (it must hold) or soft (a preference, with a weight). Terms of tw
 when they count the same pods over the same label of nodes: then one counter serves both.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -48,6 +48,8 @@ class Group(msgspec.Struct, frozen=True):
     selector: LabelSelector | None
     filter: NodeFilter | None = None
     identity: bytes = b""
+    also: tuple["Group", ...] = ()
+    """All of these must select a pod, too, for it to count."""
 
     def selects(self, pod: Pod) -> bool:
         """Tell whether `pod` is one of those the group counts."""
@@ -55,7 +57,8 @@ class Group(msgspec.Struct, frozen=True):
 
     def selects_labels(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Tell whether a pod of `namespace` with `labels` is counted."""
-        return namespace in self.namespaces and label_selector_matches(self.selector, labels)
+        here = namespace in self.namespaces and label_selector_matches(self.selector, labels)
+        return here and all(other.selects_labels(namespace, labels) for other in self.also)
 
 
 class Term(msgspec.Struct, frozen=True):
@@ -102,8 +105,9 @@ def terms_of(pod: Pod, namespaces: Mapping[str, Mapping[str, str]], *, soft: boo
     for kind, side in sides:
         if side is None:
             continue
-        for term in side.required:
-            yield Term(_neighbours(kind, pod, term, namespaces))
+        groups = [_neighbours(kind, pod, term, namespaces) for term in side.required]
+        for group in groups:
+            yield Term(_jointly(group, groups) if kind == "affinity" and len(groups) > 1 else group)
         for weighted in side.preferred if soft else ():
             yield Term(_neighbours(kind, pod, weighted.pod_affinity_term, namespaces), weight=weighted.weight)
 
@@ -153,6 +157,13 @@ def _neighbours(
         selector = _narrowed(selector, pod, term.match_label_keys, "In")
         selector = _narrowed(selector, pod, term.mismatch_label_keys, "NotIn")
     return _group(kind, term.topology_key, frozenset(named), selector, None)
+
+
+def _jointly(group: Group, groups: Sequence[Group]) -> Group:
+    """Return `group`, counting only pods that all of `groups` select: so kube-scheduler reads affinity."""
+    others = sorted((g.key, sorted(g.namespaces), _encoder.encode(g.selector)) for g in groups)
+    identity = _encoder.encode((group.identity, others))
+    return msgspec.structs.replace(group, also=tuple(groups), identity=identity)
 
 
 def _narrowed(selector: LabelSelector, pod: Pod, keys: Iterable[str], operator: str) -> LabelSelector:
