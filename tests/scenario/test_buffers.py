@@ -1,5 +1,6 @@
 """Capacity buffers in the whole operator, over the whole embedded cluster, in virtual time."""
 
+from pathlib import Path
 from typing import Any
 
 from karpenter.apis import conditions
@@ -38,14 +39,14 @@ async def _has_nodes(w: World, count: int, *, within: float = 120.0) -> None:
     await w.until(f"there are {count} nodes", holds, within=within)
 
 
-async def _says(w: World, status: str, reason: str) -> CapacityBuffer:
+async def _says(w: World, status: str, reason: str, *, name: str = "spare") -> CapacityBuffer:
     async def holds() -> bool:
-        buffer = await w.client.get(CapacityBuffer, "spare", "default")
+        buffer = await w.client.get(CapacityBuffer, name, "default")
         found = conditions.get(buffer.status.conditions, "Provisioning")
         return found is not None and (found.status, found.reason) == (status, reason)
 
     await w.until(f"Provisioning is {status} because of {reason}", holds)
-    return await w.client.get(CapacityBuffer, "spare", "default")
+    return await w.client.get(CapacityBuffer, name, "default")
 
 
 def test_room_is_kept_taken_and_bought_again() -> None:
@@ -98,6 +99,21 @@ def test_a_buffer_follows_its_workload() -> None:
             await w.scale("web", 20)
             assert await w.until("the buffer wants four", lambda: _wants(w, 4)) <= 1
             await _says(w, "True", "FitsExistingCapacity")
+
+    run_virtual(scenario())
+
+
+def test_the_example_works() -> None:
+    """Both buffers of the example get their room, one by a template and one by its workload."""
+
+    async def scenario() -> None:
+        async with world(arguments=GATE) as w:
+            await w.apply([node_class(), pool(), deployment("web", 10)])
+            await w.apply((Path(__file__).parents[2] / "examples" / "capacitybuffer.yaml").read_text())
+            await _says(w, "True", "FitsExistingCapacity")
+            await _says(w, "True", "FitsExistingCapacity", name="web")
+            sizes = {b.name: b.status.replicas for b in await w.client.list(CapacityBuffer)}
+            assert sizes == {"spare": 2, "web": 2}
 
     run_virtual(scenario())
 

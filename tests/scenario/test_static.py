@@ -1,6 +1,7 @@
 """A static pool in the whole operator, over the whole embedded cluster, in virtual time."""
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from karpenter.apis.karpenter import NodeClaim, NodePool
@@ -21,7 +22,8 @@ def _static(replicas: int, **more: Any) -> dict[str, Any]:
 
 
 async def _resize(w: World, replicas: int) -> None:
-    await w.client.patch(NodePool, "fixed", merge({"spec": {"replicas": replicas}}))
+    """As `kubectl scale nodepool` does it."""
+    await w.client.patch(NodePool, "fixed", merge({"spec": {"replicas": replicas}}), subresource="scale")
 
 
 async def _has(w: World, count: int) -> list[NodeClaim]:
@@ -37,7 +39,8 @@ def test_a_static_pool_is_as_large_as_it_says() -> None:
 
     async def scenario() -> None:
         async with world(arguments=GATE) as w:
-            await w.apply([node_class(), _static(3, limits={"nodes": 4})])
+            await w.apply([node_class()])
+            await w.apply((Path(__file__).parents[2] / "examples" / "static-pool.yaml").read_text())
             await _has(w, 3)
             await w.wait(120)
             await _has(w, 3)

@@ -16,9 +16,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Where one buffer's virtual pods found room in the last pass."""
 
     existing: int = 0
-    """On machines that are there or on their way."""
+    """On machines that are ready for pods."""
     new: int = 0
-    """On machines that had to be bought."""
+    """On machines that were bought in this pass, or are still on their way."""
     failed: int = 0
     error: str = ""
     """Why the first of the failed ones found none."""
@@ -29,6 +29,7 @@ class Buffers:
 
     def __init__(self) -> None:
         self._pods: dict[str, tuple[Pod, ...]] = {}
+        self._sorted: tuple[Pod, ...] = ()
         self._outcomes: dict[str, Outcome] = {}
         self._owners: dict[str, str] = {}
         self._wanted: list[Callable[[], None]] = []
@@ -46,12 +47,13 @@ class Buffers:
         if pods:
             self._pods[buffer] = pods
         self._owners = {pod_key(pod): name for name, own in self._pods.items() for pod in own}
+        self._sorted = tuple(sorted((pod for own in self._pods.values() for pod in own), key=pod_key))
         self.ask()
         return True
 
     def pods(self) -> tuple[Pod, ...]:
         """Return all virtual pods, by key."""
-        return tuple(sorted((pod for own in self._pods.values() for pod in own), key=pod_key))
+        return self._sorted
 
     def owner(self, pod: str) -> str:
         """Return the buffer of a virtual pod (by key); empty for pods that are none."""

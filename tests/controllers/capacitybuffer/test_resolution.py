@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from karpenter.apis import conditions
 from karpenter.apis.autoscaling import CapacityBuffer, CapacityBufferSpec, PodTemplateRef, ScalableRef
@@ -282,6 +284,40 @@ def test_a_closed_gate_leaves_buffers_alone() -> None:
 def test_the_words_of_the_condition(outcome: Outcome, words: tuple[str, str, str]) -> None:
     """Provisioning tells how many found room where."""
     assert verdict(outcome) == words
+
+
+def test_a_slip_of_the_finger_does_no_harm() -> None:
+    """Of two thousand million units, room is kept for ten thousand at most; the condition says so."""
+
+    async def scenario() -> None:
+        async with environment(**OPEN) as env:
+            await env.create(_template())
+            await env.create(_buffer(pod_template_ref=UNIT, replicas=2**31 - 1))
+            buffer = await _status(env, lambda b: b.status.replicas == 10_000)
+            assert _of(buffer, "ReadyForProvisioning").message.startswith("2147483647 are wanted")
+
+    run_virtual(scenario())
+
+
+async def _bought(pauses: list[float]) -> int:
+    async with environment(**OPEN) as env:
+        env.cloud.create_seconds = 2.0
+        await env.create(a_nodepool())
+        await env.create(_template(cpu="1500m"))
+        await env.create(_buffer(pod_template_ref=UNIT, replicas=12))
+        for pause in pauses:
+            await env.wait(pause)
+            await env.restart()
+        await _status(env, _is("Provisioning", "True", "FitsExistingCapacity"), within=120)
+        await env.wait(90)
+        return len(env.cloud.created)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(pauses=st.lists(st.floats(0.0, 5.0), min_size=1, max_size=3))
+def test_a_killed_operator_buys_no_room_twice(pauses: list[float]) -> None:
+    """Killed at any moments and started again without memory, it buys what it would have bought anyway."""
+    assert run_virtual(_bought(pauses)) == run_virtual(_bought([]))
 
 
 def test_a_quiet_buffer_writes_nothing() -> None:

@@ -1,7 +1,7 @@
 """CapacityBuffers: room that is kept free for pods to come (feature gate CapacityBuffer)."""
 
 from karpenter.controllers.capacitybuffer.resolution import Resolution
-from karpenter.controllers.capacitybuffer.upkeep import watch_pods
+from karpenter.controllers.capacitybuffer.upkeep import watch_room
 from karpenter.controllers.context import Context
 from karpenter.runtime import Controller, Singleton
 
@@ -14,5 +14,5 @@ def build(context: Context) -> list[Controller | Singleton]:
     """Return the controllers; none while the gate is closed."""
     if not context.settings.feature_gates.get(GATE, False):
         return []
-    watch_pods(context)
+    watch_room(context)
     return [Resolution(context).controller]

@@ -25,6 +25,8 @@ log = structlog.get_logger()
 READY, PROVISIONING = "ReadyForProvisioning", "Provisioning"
 UNRESOLVED = "capacity buffer has nothing to keep room for"
 
+MOST_UNITS = 10_000
+"""A buffer of more is a slip of the finger, and must not take the memory of the process."""
 AGAIN_SECONDS = 30.0
 """A buffer asks for a pass at least this often."""
 UNSYNCED_SECONDS = 1.0
@@ -79,10 +81,13 @@ class Resolution:
             await self._write(buffer, self._failed(buffer, problem))
             return Result(AGAIN_SECONDS)
         pods = virtual_pods(buffer, unit.template, 1)
-        count = desired_units(buffer.spec, requests(pods[0]), unit.scale)
+        wanted = desired_units(buffer.spec, requests(pods[0]), unit.scale)
+        count = min(wanted, MOST_UNITS)
         self._want(key, buffer, unit, count)
         outcome = self._context.cluster.buffers.outcome(key)
-        await self._write(buffer, self._resolved(buffer, unit, count, outcome))
+        capped = f"{wanted} are wanted, room is kept for {count}, the most for one buffer"
+        note = capped if wanted > count else ""
+        await self._write(buffer, self._resolved(buffer, unit, count, outcome, note))
         return Result(AGAIN_SECONDS)
 
     def _want(self, key: str, buffer: CapacityBuffer, unit: Unit, count: int) -> None:
@@ -118,9 +123,9 @@ class Resolution:
         )
 
     def _resolved(
-        self, buffer: CapacityBuffer, unit: Unit, count: int, outcome: Outcome | None
+        self, buffer: CapacityBuffer, unit: Unit, count: int, outcome: Outcome | None, note: str
     ) -> CapacityBufferStatus:
-        found = self._with(buffer, buffer.status.conditions, READY, "True", "Resolved", "")
+        found = self._with(buffer, buffer.status.conditions, READY, "True", "Resolved", note)
         if not count:
             found = self._with(
                 buffer, found, PROVISIONING, "False", "BufferEmpty", "Buffer wants no capacity"

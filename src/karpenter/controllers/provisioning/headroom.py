@@ -73,7 +73,7 @@ class Headroom:
         for creation in created:
             if creation.claim is None:
                 errors.update(dict.fromkeys(creation.planned.pods, creation.error))
-        cluster.buffers.tell(self._outcomes(snapshot.headroom, plan, errors))
+        cluster.buffers.tell(self._outcomes(snapshot, plan, errors))
 
     async def _buy(self, plan: Plan) -> list[Creation]:
         """Create the plan's claims. Nothing is reserved on them: whoever comes may have the room."""
@@ -97,11 +97,15 @@ class Headroom:
                 counts[f"claim/{creation.claim.name}"] = len(creation.planned.pods)
         return counts
 
-    def _outcomes(self, pods: Sequence[Pod], plan: Plan, errors: Mapping[str, str]) -> dict[str, Outcome]:
+    def _outcomes(self, snapshot: Snapshot, plan: Plan, errors: Mapping[str, str]) -> dict[str, Outcome]:
         """Return by buffer how its pods fared."""
         owner = self._context.cluster.buffers.owner
-        existing = Counter(owner(key) for keys in plan.placements.values() for key in keys)
-        bought = Counter(owner(key) for claim in plan.claims for key in claim.pods if key not in errors)
+        ready = {row.name for row in snapshot.nodes if row.initialized}
+        existing, bought = Counter[str](), Counter[str]()
+        for name, keys in plan.placements.items():
+            (existing if name in ready else bought).update(owner(key) for key in keys)
+        for claim in plan.claims:
+            bought.update(owner(key) for key in claim.pods if key not in errors)
         failed = Counter(owner(key) for key in errors)
         reasons: dict[str, str] = {}
         for key in sorted(errors):
@@ -113,7 +117,7 @@ class Headroom:
                 failed=failed[buffer],
                 error=reasons.get(buffer, ""),
             )
-            for buffer in sorted({owner(pod_key(pod)) for pod in pods})
+            for buffer in sorted({owner(pod_key(pod)) for pod in snapshot.headroom})
             if buffer
         }
 

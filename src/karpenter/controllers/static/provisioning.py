@@ -36,6 +36,8 @@ LIMITED_SECONDS = 30.0
 UNSYNCED_SECONDS = 1.0
 FAILED_LAUNCH_SECONDS = 10.0
 """After a claim ended without ever having had a machine, the next try waits."""
+_AT_ONCE = 500
+"""Claims created between two looks at the pool: a user who corrects a slip of the finger is heard."""
 _CONFIRM_AFTER_SECONDS = 5.0
 
 
@@ -78,7 +80,7 @@ class Provisioning:
         if wanted <= 0:
             return Result(AGAIN_SECONDS)
         with cluster.grants.grant(
-            pool.name, limit=node_limit(pool), present=counted.present, wanted=wanted
+            pool.name, limit=node_limit(pool), present=counted.present, wanted=min(wanted, _AT_ONCE)
         ) as granted:
             if not granted:
                 self._tell_limited(pool.name, counted.present, replicas)
@@ -105,7 +107,9 @@ class Provisioning:
         created = await create_claims(self._context, planned, "provisioned")
         names = sorted(c.claim.name for c in created if c.claim is not None)
         log.info(ADDED, NodePool=pool.name, nodeclaims=names, replicas=pool.spec.replicas)
-        return Result(AGAIN_SECONDS if len(names) == count else LIMITED_SECONDS)
+        if len(names) < count:
+            return Result(LIMITED_SECONDS)
+        return Result(0.0 if count == _AT_ONCE else AGAIN_SECONDS)
 
     def _tell_limited(self, pool: str, nodes: int, replicas: int) -> None:
         if self._limited.get(pool) != (nodes, replicas):
