@@ -153,3 +153,25 @@ def test_the_last_machines_of_a_kind_are_counted_too() -> None:
     bought = sorted(c.requirements.single_value(labels.CAPACITY_TYPE) for c in plan.claims)
     assert bought == [ON_DEMAND, SPOT, SPOT]
     assert plan.cost == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_in_strict_mode_pods_wait_for_reservations_that_may_come_free(strict: bool) -> None:
+    """While only claims on their way hold a reservation, pods don't go on to a pool of lower weight."""
+    inside = an_offer(a_nodepool("inside", weight=10), [a_type(a_reservation("r", 1), others=())])
+    outside = an_offer(a_nodepool("outside"), [a_type(name="other")])
+    problem = replace(a_problem(some_pods(1, cpu="3"), pools=[inside, outside]), held={"r": 1})
+    plan = planned(reserving(problem, reserved_strict=strict))
+    assert [c.pool.name for c in plan.claims] == ([] if strict else ["outside"])
+    if strict:
+        refusal = plan.unschedulable[0].refusals[0]
+        assert (refusal.place, refusal.constraint) == ("nodepool/inside", "offering")
+        assert "held by nodeclaims that are being launched" in refusal.message
+
+
+def test_a_reservation_that_is_used_up_lets_pods_go_on() -> None:
+    """When the cloud says that nothing is left, or this plan takes it all, the next pool serves the rest."""
+    inside = an_offer(a_nodepool("inside", weight=10), [a_type(a_reservation("r", 1), others=())])
+    outside = an_offer(a_nodepool("outside"), [a_type(name="other")])
+    problem = reserving(a_problem(some_pods(2, cpu="3"), pools=[inside, outside]), reserved_strict=True)
+    assert sorted(c.pool.name for c in planned(problem).claims) == ["inside", "outside"]

@@ -21,7 +21,7 @@ from karpenter.scheduling.check_fit import (
     unsupported,
     volumes_reach,
 )
-from karpenter.scheduling.check_market import TOLERANCE, Market, pool_requirements
+from karpenter.scheduling.check_market import TOLERANCE, Lot, Market, Price, pool_requirements
 
 _MOST_TYPES = 600
 
@@ -52,24 +52,38 @@ def _types(market: Market, claim: PlannedClaim, types: Sequence[InstanceType]) -
     """The list is short enough and in order, its price is right, and every type can be had."""
     if len(types) > _MOST_TYPES:
         yield f"lists {len(types)} instance types, more than {_MOST_TYPES}"
-    prices = [(market.cheapest(claim.pool.name, claim.requirements, t.name), t.name) for t in types]
-    steps = [
-        price
-        for t in types
-        for offering in market.offerings(claim.pool.name, claim.requirements, t.name)
-        for _, price in offering.steps
-    ]
-    if prices != sorted(prices) and not steps:
-        yield "instance types are not ordered by price and name"
-    if all(abs(price - claim.price) > TOLERANCE for price in (prices[0][0], *steps)):
-        yield f"price is {claim.price}, the cheapest offering costs {prices[0][0]}"
-    for price, name in prices:
-        if price == float("inf"):
-            yield f"{name} has no available offering under {claim.requirements}"
+    ways = [market.prices(claim.pool.name, claim.requirements, t.name) for t in types]
+    for instance_type, found in zip(types, ways, strict=True):
+        if not found:
+            yield f"{instance_type.name} has no available offering under {claim.requirements}"
+    if all(ways):
+        wrong = {lot: list(_prices(claim, ways, lot)) for lot in ways[0]}
+        if all(wrong.values()):
+            yield from wrong[min(wrong)]
     for instance_type in types:
         clash = claim.requirements.intersects(instance_type.requirements)
         if clash:
             yield f"{instance_type.name} is not what the claim requires: {clash}"
+
+
+def lots_paid(market: Market, claim: PlannedClaim) -> list[Lot]:
+    """Return the lots (empty: what there is without end) that a claim with its price and types may be of."""
+    ways = [market.prices(claim.pool.name, claim.requirements, name) for name in claim.instance_types]
+    return [lot for lot in sorted(ways[0]) if not any(_prices(claim, ways, lot))]
+
+
+def _prices(claim: PlannedClaim, ways: Sequence[dict[Lot, Price]], lot: Lot) -> Iterator[str]:
+    """Yield what is wrong with a claim's price and the order of its types if they are bought from `lot`."""
+    names = claim.instance_types
+    missing = [name for name, found in zip(names, ways, strict=True) if lot not in found]
+    if missing:
+        yield f"{missing[0]} cannot be had from {'/'.join(lot) or 'what there is without end'}"
+        return
+    prices = [(found[lot].worth, name) for name, found in zip(names, ways, strict=True)]
+    if prices != sorted(prices):
+        yield "instance types are not ordered by price and name"
+    if abs(ways[0][lot].usd - claim.price) > TOLERANCE:
+        yield f"price is {claim.price}, the cheapest offering costs {ways[0][lot].usd}"
 
 
 def _pool_rules(market: Market, claim: PlannedClaim, types: Sequence[InstanceType]) -> Iterator[str]:

@@ -4,9 +4,11 @@ import math
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
+from karpenter.apis import labels as known
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.problem import Plan, PlannedClaim
-from karpenter.scheduling.check_market import TOLERANCE, Market
+from karpenter.scheduling.check_claims import lots_paid
+from karpenter.scheduling.check_market import Lot, Market
 
 PRICE = "price"
 """The key of `PoolOffer.remaining` that is money: micro-USD per hour."""
@@ -23,6 +25,11 @@ def limits(market: Market, plan: Plan) -> Iterator[str]:
             used = sum(_most(claim, resource, catalogue) for claim in claims)
             if used > max(left, 0):
                 yield f"NodePool {name}: {used} {resource} planned, {left} left of the limit"
+    together = market.problem.options.price_remaining
+    if together is not None:
+        used = sum(_most(claim, PRICE, {}) for claim in plan.claims)
+        if used > max(together, 0):
+            yield f"all NodePools: {used} {PRICE} planned, {together} left of the limit"
 
 
 def _most(claim: PlannedClaim, resource: str, catalogue: Mapping[str, InstanceType]) -> int:
@@ -37,54 +44,51 @@ def _most(claim: PlannedClaim, resource: str, catalogue: Mapping[str, InstanceTy
 
 # --- stock ----------------------------------------------------------------------------------------------
 
-_Lot = tuple[str, ...]
-
 
 def stock(market: Market, plan: Plan) -> Iterator[str]:
-    """Yield whether claims that nothing but reservations can serve are more than these hold.
+    """Yield whether claims for their price need more of something than there is.
 
-    So are claims at a price that only the next few machines have.
+    A claim that something without end can serve at its price needs nothing else, and must stay clear of
+    reservations: they are for those that count on them.
     """
-    if not market.has_stock:
+    if not market.left:
         return
-    left: dict[_Lot, int] = {}
-    wants: dict[int, list[_Lot]] = {}
+    wants: dict[int, list[Lot]] = {}
     for number, claim in enumerate(plan.claims):
-        lots = dict(_lots(market, claim))
-        if lots and None not in lots.values():
-            left |= {lot: count for lot, count in lots.items() if count is not None}
-            wants[number] = list(lots)
-    served: dict[_Lot, list[int]] = {lot: [] for lot in left}
+        if not claim.instance_types or not _listed(market, claim):
+            continue  # said elsewhere
+        lots = lots_paid(market, claim)
+        if () not in lots:
+            wants[number] = lots
+        elif _may_take_reserved(market, claim):
+            yield f"claim {number}: may take a reservation that it does not count on"
+    served: dict[Lot, list[int]] = {lot: [] for lot in market.left}
     for number in wants:
-        if not _serve(number, wants, served, left, set()):
+        if not _serve(number, wants, served, market.left, set()):
             yield f"claim {number}: its reservations are spoken for by other claims"
 
 
-def _lots(market: Market, claim: PlannedClaim) -> Iterator[tuple[_Lot, int | None]]:
-    """Yield what a claim may draw on, and how much of each is left; None: without end.
+def _listed(market: Market, claim: PlannedClaim) -> bool:
+    known_types = market.types.get(claim.pool.name, {})
+    return all(name in known_types for name in claim.instance_types) and any(
+        market.prices(claim.pool.name, claim.requirements, name) for name in claim.instance_types[:1]
+    )
 
-    One that is priced by a step of a price draws on that step.
-    """
-    pool = claim.pool.name
-    names = [name for name in claim.instance_types if name in market.types.get(pool, {})]
-    plain = min((market.cheapest(pool, claim.requirements, name) for name in names), default=claim.price)
-    stepped = abs(plain - claim.price) > TOLERANCE
-    for name in names:
-        for offering in market.offerings(pool, claim.requirements, name):
-            lot = market.lot_of(name, offering)
-            if not stepped:
-                yield lot, market.stock_of(name, offering)
-            for number, (count, price) in enumerate(offering.steps):
-                if stepped and abs(price - claim.price) <= TOLERANCE:
-                    yield (*((offering.commitment,) if offering.commitment else lot), f"#{number}"), count
+
+def _may_take_reserved(market: Market, claim: PlannedClaim) -> bool:
+    return any(
+        offering.stock is not None and offering.capacity_type == known.CAPACITY_RESERVED
+        for name in claim.instance_types
+        for offering in market.offerings(claim.pool.name, claim.requirements, name)
+    )
 
 
 def _serve(
     number: int,
-    choices: Mapping[int, list[_Lot]],
-    served: dict[_Lot, list[int]],
-    left: Mapping[_Lot, int],
-    tried: set[_Lot],
+    choices: Mapping[int, list[Lot]],
+    served: dict[Lot, list[int]],
+    left: Mapping[Lot, int],
+    tried: set[Lot],
 ) -> bool:
     """Give a claim one of its lots, moving others to theirs where that helps (an augmenting path)."""
     for lot in choices[number]:

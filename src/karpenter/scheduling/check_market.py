@@ -1,6 +1,7 @@
 """What can be bought, and what runs on it by itself. It remembers its answers: many claims ask the same."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from karpenter.apis import labels as known
 from karpenter.apis.core import Pod
@@ -13,6 +14,17 @@ from karpenter.scheduling.check_fit import refuses, ways
 
 TOLERANCE = 1e-6
 """Prices (USD per hour) that differ by less are the same."""
+Lot = tuple[str, ...]
+"""Something of which there is only so much: a reservation's id, or type, zone and capacity type, or a step of
+a commitment's price; empty: what there is without end."""
+
+
+class Price(NamedTuple):
+    """What a node costs."""
+
+    worth: float
+    """What it is chosen by: its price and what interruptions are expected to cost."""
+    usd: float
 
 
 class Market:
@@ -24,20 +36,16 @@ class Market:
         self.well_known = problem.options.well_known_labels
         self.offers: Mapping[str, PoolOffer] = {o.pool.name: o for o in problem.pools}
         self.types = {name: {t.name: t for t in o.instance_types} for name, o in self.offers.items()}
-        self.has_stock = any(
-            f.stock is not None or f.steps
-            for o in problem.pools
-            for t in o.instance_types
-            for f in t.offerings
-        )
-        """Some offering says how many of it are left, or how many have a lower price."""
+        self.left: dict[Lot, int] = {}
+        """How much there is of every lot: the least any pool sees, less what claims on their way hold."""
+        kinds = [t for o in problem.pools for t in o.instance_types]
+        for kind, scarce in ((t, f) for t in kinds for f in t.offerings if f.stock is not None or f.steps):
+            for lot, count, _ in self._lots(kind, scarce):
+                if count is not None:
+                    self.left[lot] = min(count, self.left.get(lot, count))
+        for lot in self.left:
+            self.left[lot] = max(0, self.left[lot] - problem.held.get("/".join(lot), 0))
         self.reserved = problem.options.reserved_capacity
-        self._stock: dict[tuple[str, ...], int] = {}
-        for instance_type in (t for o in problem.pools for t in o.instance_types):
-            for offering in instance_type.offerings:
-                if offering.stock is not None:
-                    lot = self.lot_of(instance_type.name, offering)
-                    self._stock[lot] = min(offering.stock, self._stock.get(lot, offering.stock))
         self._keys = {
             name: sorted({k for t in o.instance_types for f in t.offerings for k in f.requirements})
             for name, o in self.offers.items()
@@ -54,30 +62,45 @@ class Market:
                 offering
                 for offering in self.types[pool][instance_type].offerings
                 if offering.available
-                and self.stock_of(instance_type, offering) != 0
+                and (offering.stock is None or self._has_left(pool, instance_type, offering))
                 and (self.reserved or offering.capacity_type != known.CAPACITY_RESERVED)
                 and not requirements.compatible(offering.requirements, self.well_known)
             ]
         return self._left[asked]
 
-    def stock_of(self, instance_type: str, offering: Offering) -> int | None:
-        """Return how many of an offering are left: the least that any pool sees, less what is on its way."""
-        if offering.stock is None:
-            return None
-        lot = self.lot_of(instance_type, offering)
-        held = self.problem.held.get(lot[0], 0) if len(lot) == 1 else 0
-        return max(0, self._stock[lot] - held)
+    def _has_left(self, pool: str, instance_type: str, offering: Offering) -> bool:
+        return any(self.left.get(lot) for lot, _, _ in self._lots(self.types[pool][instance_type], offering))
 
-    def lot_of(self, instance_type: str, offering: Offering) -> tuple[str, ...]:
-        """Return what tells one stock from others: a reservation's id, else type, zone and capacity type."""
-        label = self.problem.options.reservation_label
-        reservation = offering.requirements.single_value(label) if label else ""
-        return (reservation,) if reservation else (instance_type, offering.zone, offering.capacity_type)
+    def prices(self, pool: str, requirements: Requirements, instance_type: str) -> dict[Lot, Price]:
+        """Return the best price of a type under `requirements`, by the lot it is bought from."""
+        offer, kind = self.offers[pool], self.types[pool][instance_type]
+        found: dict[Lot, Price] = {}
+        for offering in self.offerings(pool, requirements, instance_type):
+            for lot, _, usd in self._lots(kind, offering):
+                price = Price(usd + offering.hazard * offer.interruption_cost, usd)
+                found[lot] = min(price, found.get(lot, price))
+        return found
 
     def cheapest(self, pool: str, requirements: Requirements, instance_type: str) -> float:
-        """Return the price of a type under `requirements`; infinite when it cannot be had."""
-        left = self.offerings(pool, requirements, instance_type)
-        return min((offering.price for offering in left), default=float("inf"))
+        """Return the price of a type under `requirements`; infinite when it cannot be had.
+
+        Lots count only where there is nothing else.
+        """
+        found = self.prices(pool, requirements, instance_type)
+        endless = Price(float("inf"), float("inf"))
+        return found.get((), min(found.values(), default=endless)).usd
+
+    def _lots(self, kind: InstanceType, offering: Offering) -> Iterator[tuple[Lot, int | None, float]]:
+        """Yield the lots an offering is bought from, how many nodes each is good for, and the price."""
+        place = (kind.name, offering.zone, offering.capacity_type)
+        if offering.stock is not None:
+            label = self.problem.options.reservation_label
+            reservation = offering.requirements.single_value(label) if label else ""
+            yield (reservation,) if reservation else place, offering.stock, offering.price
+            return
+        for number, (count, usd) in enumerate(offering.steps):
+            yield (f"{offering.commitment or '/'.join(place)}#{number}",), count, usd
+        yield (), None, offering.price
 
     def daemons(self, pool: str, instance_type: str) -> tuple[list[Pod], Resources]:
         """Return the daemons that a new node of the pool and type has to expect, and what they ask for."""

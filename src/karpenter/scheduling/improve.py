@@ -126,7 +126,7 @@ def _rebuild(
     if stranded or _objective(bought, fee) >= before - _EPSILON:
         for planned in bought:
             current.spaces[planned.pool].take(planned.charged, -1)
-            current.spaces[planned.pool].draw(planned.pattern.requirements, -1)
+            current.spaces[planned.pool].draw(planned.pattern.requirements, planned.pattern.chosen, -1)
         _take_back(current, free)
         current.bins, current.refused = table_before, refused_before
     for ask in asks:

@@ -299,17 +299,18 @@ class Pass:
         ask.home, ask.worth, ask.choices = known
 
     def _home(self, ask: Ask, first: int) -> tuple[int | None, float, int]:
-        for i in range(first, len(self.spaces)):
-            space = self.spaces[i]
+        for i, space in enumerate(self.spaces):
             merged = space.admit(space.requirements, ask.demands)
             if isinstance(merged, str):
                 continue
             usable = openable(space, merged, ask)
-            if usable.any():
+            if i >= first and usable.any():
                 own = space.evaluate(merged).price
                 everyone = space.evaluate(space.requirements).price
                 worth = cheapest_share(own[usable], space.room[usable], ask.wanted)
                 return i, worth, int((np.isfinite(own) & (own <= everyone)).sum())
+            if self.problem.options.reserved_strict and space.awaits(merged, space.fits(ask.wanted)):
+                break
         return None, 0.0, 0
 
     def _open(self, ask: Ask, group: Sequence[Ask], *, founding: bool) -> bool:
@@ -322,6 +323,8 @@ class Pass:
         usable = openable(space, merged, ask)
         if not usable.any():
             return False
+        merged = space.steered(merged, usable)
+        usable &= np.isfinite(space.evaluate(merged).price)
         start = self._with_min_values(space, merged, usable)
         if start is None:
             return False
@@ -393,13 +396,13 @@ class Pass:
         options = allowed & space.fits(pattern.used)
         bought = options & np.isfinite(space.evaluate(pattern.requirements).price)
         charge = space.charge(pattern.chosen, bought, pattern.requirements)
-        for most in (space.affordable(charge), space.in_stock(pattern.requirements)):
+        for most in (space.affordable(charge), space.in_stock(pattern.requirements, pattern.chosen)):
             if most is not None:
                 copies = min(copies, most)
         if not copies:
             return False
         space.take(charge, copies)
-        space.draw(pattern.requirements, copies)
+        space.draw(pattern.requirements, pattern.chosen, copies)
         contents: list[dict[int, list[str]]] = [{} for _ in range(copies)]
         for i, count in pattern.counts.items():
             keys = asks[i].take(count * copies)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from karpenter.apis.annotations import PRICE_LIMIT, format_usd, micro_usd
 from karpenter.base.quantity import format_resources, format_units
 from karpenter.model.reasons import Constraint, Refusal
 from karpenter.model.requirements import Requirements
@@ -24,7 +25,8 @@ def refuse(space: PoolSpace, ask: Ask, axis: Axis) -> Refusal:
         constraint: Constraint = "taints" if space.untolerated(variant) else "requirements"
         return Refusal(place=space.place, constraint=constraint, message=merged, remedy=_remedy(constraint))
     evaluation = space.evaluate(merged)
-    within = space.within_limits()
+    paid = space.affords(merged)
+    within = space.within_limits() & paid
     fitting = space.fits(wanted)
     ports = space.free_ports(ask.ports)
     everything = len(space.catalogue)
@@ -35,6 +37,7 @@ def refuse(space: PoolSpace, ask: Ask, axis: Axis) -> Refusal:
             "resources": everything - int(fitting.sum()),
             "offering": everything - int(evaluation.offered.sum()),
             "limits": everything - int(within.sum()),
+            "price": everything - int(paid.sum()),
             "hostPorts": everything - int(ports.sum()),
         },
         "requirements": str(variant.requirements),
@@ -53,6 +56,9 @@ def refuse(space: PoolSpace, ask: Ask, axis: Axis) -> Refusal:
             "limits", f"node limits have been exhausted for nodepool: {space.name!r}", "raise limits.nodes"
         )
     suitable = evaluation.matching & evaluation.offered & fitting & ports
+    if (suitable & space.within_limits()).any() and not (suitable & within).any():
+        message = f"all available instance types exceed the price limit for nodepool: {space.name!r}"
+        return no("limits", message, _price_remedy(space, merged, suitable & space.within_limits()))
     if suitable.any() and not (suitable & within).any():
         return no(
             "limits",
@@ -67,6 +73,9 @@ def refuse(space: PoolSpace, ask: Ask, axis: Axis) -> Refusal:
             )
             return no("minValues", f"minValues requirement is not met for label(s) {keys}", "lower minValues")
         return no("resources", "no instance type has enough resources")
+    if space.awaits(merged, fitting & ports):
+        message = "the reserved capacity is held by nodeclaims that are being launched"
+        return no("offering", message, "wait until they are, or raise the reservation")
     message = _no_type(evaluation.matching, fitting, evaluation.offered)
     asked = merged.without(*space.requirements)
     suffix = (f", requirements={asked}" if len(asked) else "") + f", resources={_text(ask)}"
@@ -148,6 +157,21 @@ def _limit_remedy(space: PoolSpace, suitable: Mask) -> str:
         if size > left
     ]
     return "raise " + " and ".join(raises) if raises else ""
+
+
+def _price_remedy(space: PoolSpace, merged: Requirements, suitable: Mask) -> str:
+    """Name the limits on money to raise for the cheapest type that would do."""
+    cheapest = min(micro_usd(usd) for usd in space.evaluate(merged).usd[suitable].tolist())
+    limits = {
+        f"{PRICE_LIMIT} of the NodePool": space.purse.own,
+        "--cluster-price-limit": space.purse.shared,
+    }
+    raises = [
+        f"{name} by {format_usd(cheapest - left)}"
+        for name, left in limits.items()
+        if left is not None and left < cheapest
+    ]
+    return "raise " + " and ".join(raises)
 
 
 def _selection_remedy(space: PoolSpace, merged: Requirements, fitting: Mask) -> str:

@@ -18,6 +18,7 @@ from karpenter.scheduling.classes import (
     Port,
     Variant,
 )
+from karpenter.scheduling.mix import Mix
 from karpenter.scheduling.purse import PRICE, Purse
 from karpenter.scheduling.stock import LOT, NO_LOT, Ledger, lot_of, open_lots, requirement_of
 from karpenter.scheduling.terms import node_terms, term_requirements
@@ -114,6 +115,7 @@ class PoolSpace:
         self.room = self.allocatable - self.overhead
         """By type: what pods can have once the daemons run."""
         self.usable: Mask = np.all(self.room >= 0, axis=1)
+        self.mix = Mix(offer.capacity_type_mix, self.name, ledger.nodes)
         self.purse = Purse(offer.remaining.get(PRICE), ledger)
         self.limited = tuple(sorted(name for name in offer.remaining if name not in ("nodes", PRICE)))
         self.remaining = np.array([offer.remaining[name] for name in self.limited], dtype=np.int64)
@@ -293,16 +295,47 @@ class PoolSpace:
         """What a new node is that draws on nothing that can run out."""
         return self.requirements.add(requirement_of(NO_LOT)) if self.catalogue.lots else self.requirements
 
-    def in_stock(self, requirements: Requirements) -> int | None:
-        """Return how many nodes of `requirements` the lot they draw on is good for; None: any number."""
-        lot = lot_of(requirements)
-        return self.ledger.left[lot] if lot else None
+    def steered(self, start: Requirements, usable: Mask) -> Requirements:
+        """Return what the next node should be for the mix of capacity types, if `usable` types can be that.
 
-    def draw(self, requirements: Requirements, count: int) -> None:
-        """Take `count` nodes of `requirements` from the lot they draw on, if any."""
+        Reservations are paid for already: while any can be used the mix does not matter.
+        """
+        for kind in (labels.CAPACITY_RESERVED, *self.mix.order()) if self.mix.wanted else ():
+            found = start.add(Requirement.of(labels.CAPACITY_TYPE, "In", (kind,)))
+            there = usable & np.isfinite(self.evaluate(found).price)
+            if there.any() and not (self.achieved(found, there).keys() - self.achieved(start, usable)):
+                return found
+        return start
+
+    def in_stock(self, requirements: Requirements, chosen: int) -> int | None:
+        """Return how many nodes of type `chosen` to buy at once; None: any number.
+
+        No more than the lot they draw on is good for, nor than bring the mix of capacity types in line.
+        """
+        lot = lot_of(requirements)
+        most = [self.ledger.left[lot]] if lot else []
+        if self.mix.wanted:
+            kind = requirements.single_value(labels.CAPACITY_TYPE)
+            share = self.mix.most(kind, self.catalogue.types[chosen].capacity.get("cpu", 0))
+            most += [] if share is None else [share]
+        return min(most, default=None)
+
+    def draw(self, requirements: Requirements, chosen: int, count: int) -> None:
+        """Note that `count` nodes of type `chosen` were bought (negative: were not): in stock, and mix."""
         lot = lot_of(requirements)
         if lot:
             self.ledger.take(lot, count)
+        if self.mix.wanted:
+            cores = self.catalogue.types[chosen].capacity.get("cpu", 0)
+            self.mix.add(requirements.single_value(labels.CAPACITY_TYPE), cores * count)
+
+    def awaits(self, requirements: Requirements, fitting: Mask) -> bool:
+        """Tell whether a lot that only claims on their way have used up would do for `fitting` types."""
+        awaited = sorted(self.ledger.awaited & self.catalogue.lots.keys())
+        if not awaited:
+            return False
+        found = self.evaluate(requirements.add(Requirement.of(LOT, "In", awaited)))
+        return bool((np.isfinite(found.price) & fitting).any())
 
     def listable(self, start: Requirements, chosen: int) -> Mask:
         """Return which types a node that is bought as `chosen` may list besides.

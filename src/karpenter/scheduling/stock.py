@@ -67,6 +67,7 @@ class Ledger:
         """
         label = problem.options.reservation_label
         self.reservation_label: Final = label
+        self.nodes: Final = problem.nodes
         offered: dict[str, int] = {}
         for types in {id(o.instance_types): o.instance_types for o in problem.pools}.values():
             for lot, stock in _lots(types, label):
