@@ -1,7 +1,10 @@
 """Capacity buffers in the whole operator, over the whole embedded cluster, in virtual time."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from karpenter.apis import conditions
 from karpenter.apis.autoscaling import CapacityBuffer
@@ -154,5 +157,25 @@ def test_room_survives_a_restart_of_the_operator() -> None:
                 await w.restart_operator()
                 await w.wait(40)
             assert w.watchdog.claims_created == len(await w.claims()) == 3
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize("writes", range(2, 12))
+def test_killed_right_after_any_write_it_buys_no_room_twice(writes: int) -> None:
+    """Killed before it hears that a write succeeded: the next operator counts what is there."""
+
+    async def scenario() -> None:
+        async with world(arguments=GATE) as w:
+            await w.apply([node_class(), pool(requirements=[TWO_CORES]), _template()])
+            await w.wait(5)
+            killing = asyncio.create_task(w.kill_operator_after(writes, within=30))
+            await w.wait(0.1)
+            await w.apply(_buffer(podTemplateRef={"name": "unit"}, replicas=4))
+            if await killing:
+                await w.start_operator()
+            await _says(w, "True", "FitsExistingCapacity")
+            await w.wait(70)
+            assert w.watchdog.claims_created == len(await w.claims()) == 4
 
     run_virtual(scenario())

@@ -1,8 +1,11 @@
 """A static pool in the whole operator, over the whole embedded cluster, in virtual time."""
 
+import asyncio
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from karpenter.apis.karpenter import NodeClaim, NodePool
 from karpenter.base.virtualtime import run_virtual
@@ -97,5 +100,25 @@ def test_a_bad_connection_costs_no_node_and_buys_none_too_many() -> None:
             await _has(w, 5)
             await w.wait(120)
             await _has(w, 5)
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize("writes", range(1, 15))
+def test_killed_right_after_any_write_it_creates_no_node_twice(writes: int) -> None:
+    """Killed before it hears that a write succeeded: the next operator counts what is there."""
+
+    async def scenario() -> None:
+        async with world(arguments=GATE) as w:
+            await w.apply([node_class(), _static(1)])
+            await _has(w, 1)
+            killing = asyncio.create_task(w.kill_operator_after(writes, within=30))
+            await w.wait(0.1)
+            await _resize(w, 5)
+            if await killing:
+                await w.start_operator()
+            await _has(w, 5)
+            await w.wait(70)
+            assert w.watchdog.claims_created == len(await w.claims()) == 5
 
     run_virtual(scenario())
