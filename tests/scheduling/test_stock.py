@@ -175,3 +175,12 @@ def test_a_reservation_that_is_used_up_lets_pods_go_on() -> None:
     outside = an_offer(a_nodepool("outside"), [a_type(name="other")])
     problem = reserving(a_problem(some_pods(2, cpu="3"), pools=[inside, outside]), reserved_strict=True)
     assert sorted(c.pool.name for c in planned(problem).claims) == ["inside", "outside"]
+
+
+@pytest.mark.parametrize(("stock", "cost", "least"), [(0, 0.6, 0.45), (1, 0.4, 0.25), (3, 0.0, 0.0)])
+def test_the_bound_knows_what_is_reserved(stock: int, cost: float, least: float) -> None:
+    """What could have been had from reservations is not counted as unavoidable; the rest is."""
+    kind = a_type(a_reservation("r", stock, price=0.0))
+    plan = planned(reserving(a_problem(some_pods(3, cpu="3"), instance_types=[kind])))
+    assert plan.cost == pytest.approx(cost)
+    assert plan.lower_bound == pytest.approx(least)

@@ -17,7 +17,8 @@ def lower_bound(spaces: Sequence[PoolSpace], demand: Amounts, free: Amounts) -> 
     Give every resource a price per unit, such that no type that any pool can buy has resources worth more
     than it costs. Then whatever is bought costs at least what the resources in need are worth. The best such
     prices are a linear program with one variable per resource; any prices give a valid bound, so its answer
-    is scaled down to where rounding cannot hurt.
+    is scaled down to where rounding cannot hurt. What there is only so much of may be worth more
+    than it costs: the difference is taken off, as often as there is some of it.
     """
     needed = np.maximum(demand - np.maximum(free, 0), 0).astype(np.float64)
     columns = np.flatnonzero(needed)
@@ -30,7 +31,27 @@ def lower_bound(spaces: Sequence[PoolSpace], demand: Amounts, free: Amounts) -> 
     # Each column counts only as far as some type has it: what nobody sells cannot be part of a plan.
     worth = np.where(rooms.max(axis=0) > 0, np.maximum(worth, 0.0), 0.0)
     worst = ((rooms / scale) @ worth / prices).max() if len(prices) else 1.0
-    return float((needed[columns] / scale) @ worth / max(worst, 1.0) * (1 - _SLACK))
+    worth = worth / max(worst, 1.0) / scale
+    gain = _gain_by_lots(spaces, columns, worth)
+    return max(0.0, float(needed[columns] @ worth) - gain) * (1 - _SLACK)
+
+
+def _gain_by_lots(spaces: Sequence[PoolSpace], columns: Amounts, worth: Prices) -> float:
+    """Return by how much all that is scarce is worth more than it costs, USD per hour."""
+    best: dict[str, float] = {}
+    for space in spaces:
+        if not space.catalogue.lots:
+            continue
+        of_type, _, usd = space.catalogue.open_offerings(0.0)
+        here = space.catalogue.offerings_for(space.requirements, space.well_known) & space.usable[of_type]
+        values = space.room[of_type][:, columns] @ worth - usd
+        for lot, value, open_ in zip(
+            space.catalogue.offering_lots(), values.tolist(), here.tolist(), strict=True
+        ):
+            if open_:
+                best[lot] = max(value, best.get(lot, 0.0))
+    offered = spaces[0].ledger.offered if spaces else {}
+    return sum(value * offered.get(lot, 0) for lot, value in best.items())
 
 
 def _purchasable(spaces: Sequence[PoolSpace]) -> tuple[Amounts, Prices]:
@@ -38,7 +59,7 @@ def _purchasable(spaces: Sequence[PoolSpace]) -> tuple[Amounts, Prices]:
     rooms: list[Amounts] = []
     prices: list[Prices] = []
     for space in spaces:
-        offered = space.evaluate(space.requirements).price
+        offered = space.catalogue.evaluate(space.unlimited, space.well_known).usd
         usable = space.usable & np.isfinite(offered) & (offered > 0)
         rooms.append(space.room[usable])
         prices.append(offered[usable])

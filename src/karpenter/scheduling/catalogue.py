@@ -105,6 +105,11 @@ class Catalogue:
         usd = self._offering_usd
         return self._offering_type, usd + self._offering_hazard * interruption_cost, usd
 
+    def offering_lots(self) -> list[str]:
+        """Return, of every available offering in the same order, the lot it is bought from, or NO_LOT."""
+        lots = [kind.single_value(LOT) or NO_LOT for kind in self._offering_kinds]
+        return [lots[kind] for kind in self._offering_kind.tolist()]
+
     def offerings_for(self, requirements: Requirements, well_known: frozenset[str]) -> Mask:
         """Return, by available offering, whether a node of it can be what `requirements` say."""
         matching = np.ones(len(self.types), dtype=np.bool_)

@@ -54,7 +54,9 @@ def improved(current: Pass, more: Callable[[], bool], *, fee: float, memory: Mem
         _take_back(current, free)
     pools = {space.offer.pool.spec.weight or 0 for space in current.spaces}
     whole = not held and not current.nodes.nodes and len(pools) == 1
-    return packing.lower_bound if whole and problem.apart is None else 0.0
+    # The search knows neither lots nor what is paid apart from what it chooses by.
+    plain = not any(s.catalogue.lots or s.offer.interruption_cost for s in current.spaces)
+    return packing.lower_bound if whole and plain and problem.apart is None else 0.0
 
 
 def _weights(current: Pass) -> dict[int, set[int]]:

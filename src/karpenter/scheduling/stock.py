@@ -73,7 +73,9 @@ class Ledger:
             for lot, stock in _lots(types, label):
                 offered[lot] = min(stock, offered.get(lot, stock))
         held = problem.held
-        self.left = {lot: max(0, stock - held.get(lot, 0)) for lot, stock in sorted(offered.items())}
+        self.offered = {lot: max(0, stock - held.get(lot, 0)) for lot, stock in sorted(offered.items())}
+        """How much the plan may use of every lot."""
+        self.left = dict(self.offered)
         self.awaited: Final = frozenset(
             lot for lot, stock in offered.items() if stock > 0 and not self.left[lot]
         )
