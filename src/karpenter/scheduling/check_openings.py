@@ -8,10 +8,11 @@ from karpenter.base.quantity import Resources, fits, total
 from karpenter.model.pods import pod_key
 from karpenter.model.problem import PlannedClaim, Problem
 from karpenter.model.requirements import Requirement, Requirements
-from karpenter.scheduling.check_claims import claim_faults
+from karpenter.scheduling.check_claims import claim_faults, everything_on
 from karpenter.scheduling.check_company import attracted_by, repelled_by, spread_by
-from karpenter.scheduling.check_fit import Load, total_requests, ways
+from karpenter.scheduling.check_fit import Load, refuses, total_requests, ways
 from karpenter.scheduling.check_market import Market, pool_requirements
+from karpenter.scheduling.check_tallies import Spread
 
 
 def claims_for(market: Market, load: Load, *, each_type: bool = True) -> Iterator[PlannedClaim]:
@@ -46,6 +47,28 @@ def topology_keys(problem: Problem) -> list[str]:
     everyone = [*problem.pods, *(p for n in problem.snapshot.nodes for p in n.pods)]
     spreads = {c.topology_key for p in everyone for c in spread_by(p)}
     return sorted(spreads | {t.topology_key for p in everyone for t in (*attracted_by(p), *repelled_by(p))})
+
+
+def possible_domains(market: Market, spread: Spread) -> set[str]:
+    """Return the domains in which a node could be bought that a spread constraint would look at."""
+    if spread.key == known.KUBERNETES_HOSTNAME:
+        return {"a node that might be bought"}
+    found: set[str] = set()
+    for name, offer in market.offers.items():
+        if spread.constraint.node_taints_policy == "Honor" and refuses(
+            spread.owner, offer.pool.spec.template.spec.taints
+        ):
+            continue
+        honoured = spread.constraint.node_affinity_policy != "Ignore"
+        for way in ways(spread.owner) if honoured else [Requirements()]:
+            merged = pool_requirements(offer).merge(way)
+            if pool_requirements(offer).compatible(way, market.well_known):
+                continue
+            for kind in market.types[name].values():
+                if not merged.intersects(kind.requirements):
+                    for offering in market.offerings(name, merged, kind.name):
+                        found.update(everything_on(spread.key, merged, kind, offering).permitted())
+    return found
 
 
 def _narrowed(

@@ -4,7 +4,8 @@ Both look at who runs already, so a plan is right when its pods can be bound one
 each finds its constraints met at its turn. All planned nodes are taken to be there from the start.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from karpenter.model.snapshot import Snapshot
 from karpenter.scheduling.check_company import attracted_by, counts, means
@@ -15,12 +16,23 @@ from karpenter.scheduling.check_tallies import Attraction, Group, Kind, Spread
 _Effects = tuple[list[tuple[Spread, str]], list[tuple[Attraction, tuple[str, str]]]]
 
 
+class Newcomer(NamedTuple):
+    """A pod that is tried beside a finished plan, with caution."""
+
+    key: str
+    domains: Callable[[Spread], set[str]]
+    """What a spread constraint might have to count besides the nodes there are and will be."""
+
+
 def unbindable(
-    snapshot: Snapshot, places: Sequence[Place], residents: Sequence[Resident], last: str = ""
+    snapshot: Snapshot,
+    places: Sequence[Place],
+    residents: Sequence[Resident],
+    newcomer: Newcomer | None = None,
 ) -> Iterator[str]:
     """Yield the planned pods whose spread or affinity is not met, whatever the order.
 
-    The pod with the key `last`, if there is one, comes after all others.
+    A `newcomer` comes when it does most harm: after all others if its place depends on them, else first.
     """
     kinds: dict[bytes, Kind] = {}
     for resident in residents:
@@ -31,7 +43,7 @@ def unbindable(
         return
     for kind in owners:
         for spread in kind.spreads:
-            spread.open(places)
+            spread.open(places, newcomer.domains(spread) if newcomer else set())
     planned: list[tuple[Kind, Resident, _Effects]] = []
     listeners = {mark: _listeners(snapshot, kind, owners) for mark, kind in kinds.items()}
     for resident in residents:
@@ -42,13 +54,14 @@ def unbindable(
             _count(effects)
     for kind, resident, _ in planned:
         yield from _undecided(kind, resident)
-    groups = _groups(planned, last)
-    others = [g for g in groups if g.members[0].key != last]
-    yield from _faults(bind_all(others))
-    for group in others:
-        if group.kind.free:
-            group.bind(group.left)
-    yield from _faults(bind_all([g for g in groups if g.members[0].key == last]))
+    groups = _groups(planned, newcomer.key if newcomer else "")
+    new = [g for g in groups if newcomer and g.members[0].key == newcomer.key]
+    old = [g for g in groups if g not in new]
+    for some in (new, old) if new and new[0].kind.free else (old, new):
+        yield from _faults(bind_all(some))
+        for group in some:
+            if group.kind.free:
+                group.bind(group.left)
 
 
 def _listeners(
@@ -89,12 +102,12 @@ def _undecided(kind: Kind, resident: Resident) -> Iterator[str]:
             yield f"{resident.place.name}: {resident.key} depends on {key}, which {text}"
 
 
-def _groups(planned: Sequence[tuple[Kind, Resident, _Effects]], last: str) -> list[Group]:
+def _groups(planned: Sequence[tuple[Kind, Resident, _Effects]], newcomer: str) -> list[Group]:
     """Return the pods that have or matter to a constraint, those together where all is the same to them.
 
-    The pod `last` is in a group of its own.
+    The pod with the key `newcomer` is in a group of its own.
     """
-    settled = _settled(planned)
+    settled = set() if newcomer else _settled(planned)
     groups: dict[tuple[object, ...], Group] = {}
     for kind, resident, (swells, pleases) in planned:
         place = resident.place
@@ -107,7 +120,14 @@ def _groups(planned: Sequence[tuple[Kind, Resident, _Effects]], last: str) -> li
         open_swells = [(spread, domain) for spread, domain in swells if spread not in settled]
         if not own and not targets and not open_swells and not pleases:
             continue
-        shape = (kind, tuple(own), tuple(targets), tuple(open_swells), tuple(pleases), resident.key == last)
+        shape = (
+            kind,
+            tuple(own),
+            tuple(targets),
+            tuple(open_swells),
+            tuple(pleases),
+            resident.key == newcomer,
+        )
         if shape not in groups:
             groups[shape] = Group(kind, own, targets, open_swells, pleases)
         groups[shape].add(resident)

@@ -15,8 +15,8 @@ from karpenter.scheduling.check_limits import limits, stock
 from karpenter.scheduling.check_market import Market
 from karpenter.scheduling.check_neighbours import quarrels
 from karpenter.scheduling.check_nodes import node_faults
-from karpenter.scheduling.check_openings import claims_for
-from karpenter.scheduling.check_order import unbindable
+from karpenter.scheduling.check_openings import claims_for, possible_domains
+from karpenter.scheduling.check_order import Newcomer, unbindable
 from karpenter.scheduling.check_places import places_and_residents
 
 _ON_PRINCIPLE = ("unsupported", "dra", "volumes", "volumeLimits")
@@ -26,9 +26,10 @@ _ON_PRINCIPLE = ("unsupported", "dra", "volumes", "volumeLimits")
 def needless_refusals(problem: Problem, plan: Plan) -> list[str]:
     """Return the refused pods that could be added to `plan`, and where, without breaking any rule.
 
-    Tried are every existing node, and for each NodePool a new node in each domain it can be in, the pod being
-    bound after all others. Limits, stock and minValues count as they do in `violations`. Of pods that are
-    alike one is tried.
+    Tried are every existing node, and for each NodePool a new node in each domain it can be in. The pod must
+    do no harm whenever it is bound, and its spread must be kept even if a node were bought in every domain
+    where one can be, as upstream has it. Limits, stock and minValues count as they do in `violations`. Of
+    pods that are alike one is tried.
     """
     pods = {pod_key(p): p for p in problem.pods}
     market, likes = Market(problem), Likeness()
@@ -64,9 +65,12 @@ def _openings(market: Market, plan: Plan, pods: Mapping[str, Pod], refused: Unsc
             yield f"{claim.pool.name} could buy {claim.instance_types[0]} for it under {where}"
 
 
-def _works(market: Market, plan: Plan, pods: Mapping[str, Pod], last: str) -> bool:
+def _works(market: Market, plan: Plan, pods: Mapping[str, Pod], key: str) -> bool:
     if any(limits(market, plan)) or any(stock(market, plan)):
         return False
     places, residents = places_and_residents(market, plan, pods)
     snapshot = market.problem.snapshot
-    return not any(quarrels(snapshot, residents)) and not any(unbindable(snapshot, places, residents, last))
+    newcomer = Newcomer(key, lambda spread: possible_domains(market, spread))
+    return not any(quarrels(snapshot, residents)) and not any(
+        unbindable(snapshot, places, residents, newcomer)
+    )

@@ -23,9 +23,10 @@ class Spread:
         self._keys = [c.topology_key for c in spread_by(owner)]
         self._seen: dict[str, bool] = {}
 
-    def open(self, places: Sequence[Place]) -> None:
-        """Take note of the domains there are: those with a node that the constraint looks at."""
-        self._eligible = {domain for place in places if (domain := self.domain_of(place)) is not None}
+    def open(self, places: Sequence[Place], more: set[str]) -> None:
+        """Take note of the domains there are: those with a node that the constraint looks at, and `more`."""
+        here = {domain for place in places if (domain := self.domain_of(place)) is not None}
+        self._eligible = here | more
 
     def looks_at(self, place: Place) -> bool:
         """Tell whether pods on `place` count: it has all the labels spread over, and passes the policies."""
