@@ -62,14 +62,18 @@ class NodeTable:
                 )
             self.free[row] -= np.maximum(known[signature] - axis.vector(node.daemon_requested), 0)
 
-    def room_for(self, ask: Ask, variant: Variant, *, polite: bool = False) -> Amounts:
+    def room_for(
+        self, ask: Ask, variant: Variant, *, polite: bool = False, nowhere_else: bool = False
+    ) -> Amounts:
         """Return, by node, how many pods of `ask` it can take under `variant`.
 
-        `polite`: preferences about the other pods of a node count as rules.
+        `polite`: preferences about the other pods of a node count as rules. `nowhere_else`: no node can be
+        bought for it, so that rules are read as kube-scheduler reads them, one pod at a time.
         """
         counts = how_many(self.free, ask.wanted) * (self._open & self._mask(variant))
         if not ask.profile.alone and counts.any():
-            counts = np.minimum(counts, self._crowd.allowance(ask.profile, polite=polite))
+            only = self._mask(variant) if nowhere_else else None
+            counts = np.minimum(counts, self._crowd.allowance(ask.profile, polite=polite, only=only))
         if ask.ports:
             counts = np.minimum(counts, 1)
             for row in np.flatnonzero(counts).tolist():

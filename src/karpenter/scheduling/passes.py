@@ -276,11 +276,26 @@ class Pass:
             ask.mixed = ask.mixed or ask.placed > 0
             self._settle(ask)
             return True
+        self._squeeze(ask)
+        if not ask.remaining:
+            return False
         refusals = self._refusals(ask)
         if ask.profile.near and all(r.constraint == "resources" for r in refusals):
             refusals = (_LONELY,)
         self.refused.update(dict.fromkeys(ask.pods[ask.placed :], refusals))
         return False
+
+    def _squeeze(self, ask: Ask) -> None:
+        """Place pods no node can be bought for on those there are, where kube-scheduler would let them."""
+        if len(self.bins):
+            return  # every planned node is one more that a spread measures by
+        while ask.remaining and self.nodes.nodes and not ask.profile.alone:
+            counts = self.nodes.room_for(ask, ask.demands, nowhere_else=True)
+            if not counts.any():
+                return
+            row = int(np.flatnonzero(counts)[0])
+            self.nodes.place(row, ask, 1)
+            self.on_nodes.setdefault(self.nodes.nodes[row].name, []).extend(ask.take(1))
 
     def _refusals(self, ask: Ask) -> tuple[Refusal, ...]:
         return tuple(refuse(s, ask, self.axis) for s in self.spaces) or (_NO_POOL,)

@@ -17,7 +17,7 @@ from karpenter.model.pods import is_active, pod_key
 from karpenter.model.problem import Problem
 from karpenter.model.requirements import Requirement, Requirements
 from karpenter.model.snapshot import NodeView
-from karpenter.scheduling.catalogue import Amounts
+from karpenter.scheduling.catalogue import Amounts, Mask
 from karpenter.scheduling.domains import NO_DOMAINS, DomainLedger, Wide
 from karpenter.scheduling.terms import Group, Kind, Term, required_anti_terms, terms_of
 
@@ -290,8 +290,12 @@ class Crowd:
         for rule in profile.selected:
             self._selected[rule, row] += count
 
-    def allowance(self, profile: Profile, *, polite: bool = False) -> Amounts:
-        """Return, by node, how many more pods of `profile` it may take, affinity included."""
+    def allowance(self, profile: Profile, *, polite: bool = False, only: Mask | None = None) -> Amounts:
+        """Return, by node, how many more pods of `profile` it may take, affinity included.
+
+        `only`: the pods can be on these nodes and nowhere else, none can be bought for them. Then the
+        emptiest of these is what a spread measures by, and nobody makes way for owners planned there.
+        """
         size = self._size
         most = np.full(size, UNLIMITED, dtype=np.int64)
         for number in (*profile.owned, *profile.soft) if polite else profile.owned:
@@ -300,10 +304,13 @@ class Crowd:
             if rule.kind == "anti":
                 np.minimum(most, np.where(present > 0, 0, 1 if itself else UNLIMITED), out=most)
             elif itself:
-                np.minimum(most, rule.max_skew - present, out=most)
+                least = 0 if only is None else int(present[only].min(initial=UNLIMITED))
+                np.minimum(most, rule.max_skew + least - present, out=most)
             else:
                 most[present > rule.max_skew] = 0
         for number in profile.selected:
+            if only is not None and self._rules[number].kind != "anti":
+                continue
             owned = self._owners[number, :size] > 0
             rule = self._rules[number]
             if owned.any():
