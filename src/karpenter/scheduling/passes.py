@@ -98,7 +98,8 @@ class Pass:
             first = len(self.asks)
             numbers = [i for i in order if priority is None or self.classes[i].priority == priority]
             dealings = self._deal_all(numbers)
-            for i in numbers:
+            # Whoever no node can be bought for has the first choice of those that are there.
+            for i in sorted(numbers, key=lambda i: (depth[i], self._buyable(i))):
                 self._place_class(i, depth[i], dealings.get(i))
             self.open_all(self.asks[first:])
             self.finder.forget()
@@ -158,6 +159,18 @@ class Pass:
                 self._merge(part, level)
         if dealing.left:
             self._refuse_dealt(dealing, rest[first:])
+
+    def _buyable(self, number: int) -> bool:
+        """Tell whether some pool could buy a node for a pod of the class."""
+        if self.classes[number].refusal is not None or not self.nodes.nodes:
+            return True
+        whole = self._whole(number)
+        for variant in range(len(whole.variants)):
+            whole.variant = variant
+            self._find_home(whole, 0)
+            if whole.home is not None:
+                return True
+        return False
 
     def _whole(self, number: int) -> Ask:
         """Return the ask for all pods of a class, wherever they go."""

@@ -22,6 +22,9 @@ from karpenter.scheduling.topology import Topology
 
 _MOST_PASSES = 6
 _SHOWN = 5
+_FEW = 500
+"""Up to how many pods other orders are tried when some find no place."""
+_MOST_ORDERS = 4
 
 
 def solve(
@@ -68,6 +71,34 @@ def _first_plan(problem: Problem) -> Pass:
     """Return a complete plan by whole classes, first come first served."""
     topology = Topology(problem)
     classes = classify(problem, topology)
+    current = _passes(problem, topology, classes)
+    left_out = _left_out(classes, current)
+    if not left_out or len(problem.pods) > _FEW:
+        return current
+    # Another order may place more: the small ones first, or whoever found no place.
+    order = classes[::-1]
+    for _ in range(_MOST_ORDERS):
+        other = _passes(problem, topology, order)
+        found = _left_out(classes, other)
+        if found < left_out:
+            current, left_out = other, found
+        unplaced = other.unplaced()
+        behind = [c for c in order if not unplaced.isdisjoint(c.pods)]
+        order = [*behind, *(c for c in order if unplaced.isdisjoint(c.pods))]
+        if not left_out or not found:
+            break
+    return current
+
+
+def _left_out(classes: Sequence[PodClass], current: Pass) -> list[int]:
+    """Return the priorities of the pods without a place, highest first; what nothing can help is left out."""
+    unplaced = current.unplaced()
+    able = (c for c in classes if c.refusal is None)
+    return sorted((c.priority for c in able for key in c.pods if key in unplaced), reverse=True)
+
+
+def _passes(problem: Problem, topology: Topology, classes: Sequence[PodClass]) -> Pass:
+    """Go over the classes until nobody was dealt or placed out of turn."""
     closed: dict[tuple[int, tuple[str, ...]], int] = {}
     by_priority = False
     for _ in range(_MOST_PASSES):
