@@ -41,8 +41,10 @@ class Ask(msgspec.Struct):
     origins: list[Origin]
     remaining: int = 0
     variant: int = 0
+    tried: set[int] = set()
+    """Variants of the present tier under which no node can be bought any more."""
     mixed: bool = False
-    """Some of its pods were placed under an earlier variant."""
+    """Some of its pods were placed with more preferences kept than others."""
     home: int | None = None
     """The first pool that can buy a node for it."""
     worth: float = 0.0
@@ -56,6 +58,11 @@ class Ask(msgspec.Struct):
     @property
     def demands(self) -> Variant:
         return self.variants[self.variant]
+
+    def options(self) -> list[int]:
+        """Return the variants that are as good as the present one, in order."""
+        tier = self.demands.tier
+        return [i for i, v in enumerate(self.variants) if v.tier == tier]
 
     @property
     def placed(self) -> int:

@@ -22,8 +22,8 @@ class Cell(msgspec.Struct, frozen=True):
 
     values: tuple[str, ...]
     """By the class's keys."""
-    variant: int
-    """The first variant of the class that can go there."""
+    tier: int
+    """How many preferences of the class are given up there."""
     price: float
     """USD per hour that one pod costs there at least."""
     room: int
@@ -196,7 +196,7 @@ class _Deal:
             return 0
         if self.wide.affinities or self.wide.antis or len(spreads) != len(self.hard) + len(self.soft):
             return 0
-        if any(c.variant != cells[0].variant for c in cells):
+        if any(c.tier != cells[0].tier for c in cells):
             return 0
         for gauge in (*spreads, *self.counted):
             level = len(set(gauge.counts)) == 1 and gauge.elsewhere == UNBOUNDED
@@ -216,7 +216,7 @@ class _Deal:
         crowd = sum([g.counts[g.where[i]] for g in self.balance])
         burden = sum([g.counts[g.where[i]] for g in self.counted])
         price = 0.0 if self.dealt[i] < cell.free else cell.price
-        return (cell.variant, unwelcome, crowd, burden, price, cell.values)
+        return (cell.tier, unwelcome, crowd, burden, price, cell.values)
 
 
 def why_not(

@@ -42,32 +42,32 @@ class CellFinder:
         """
         bought = self.buyable(ask, keys, optional)
         free: dict[Values, tuple[int, int]] = {}
-        for number, variant in enumerate(ask.variants if self._nodes.nodes else ()):
+        for variant in ask.variants if self._nodes.nodes else ():
             counts = self._nodes.room_for(ask, variant)
             for values, count in self._nodes.by_domain(keys, counts, optional).items():
-                free.setdefault(values, (number, count))
+                free.setdefault(values, (variant.tier, count))
         found = []
         for values in sorted(bought.keys() | free.keys()):
             on_nodes, count = free.get(values, (0, 0))
-            variant_, price = bought.get(values, (on_nodes, 0.0))
+            tier, price = bought.get(values, (on_nodes, 0.0))
             room = closed.get(values, UNLIMITED if values in bought else count)
             if room:
-                best = min(on_nodes, variant_) if count else variant_
-                found.append(Cell(values=values, variant=best, price=price, room=room, free=count))
+                best = min(on_nodes, tier) if count else tier
+                found.append(Cell(values=values, tier=best, price=price, room=room, free=count))
         return found
 
     def buyable(self, ask: Ask, keys: Values, optional: frozenset[str]) -> dict[Values, tuple[int, float]]:
-        """Return the cells where a node can be bought, with the first variant for it and a pod's share."""
+        """Return the cells where a node can be bought, with the best tier for it and a pod's share."""
         key = (ask.variants, ask.wanted.tobytes(), ask.ports, keys, optional)
         found = self._bought.get(key)
         if found is None:
             found = self._bought[key] = {}
-            for number, variant in enumerate(ask.variants):
+            for variant in ask.variants:
                 for space in self._spaces:
                     for values, price in self._in_pool(space, ask, variant, keys, optional):
                         known = found.get(values)
-                        if known is None or (number, price) < known:
-                            found[values] = (number, price)
+                        if known is None or (variant.tier, price) < known:
+                            found[values] = (variant.tier, price)
         return found
 
     def _in_pool(
@@ -94,7 +94,7 @@ class CellFinder:
         known = self._narrowed.get((variants, keys, values))
         if known is None:
             there = cell_requirements(keys, values)
-            merged = [Variant(v.requirements.merge(there), v.tolerations) for v in variants]
+            merged = [Variant(v.requirements.merge(there), v.tolerations, v.tier) for v in variants]
             possible = [v for v in merged if not v.requirements.impossible()]
             known = self._narrowed[variants, keys, values] = tuple(possible or merged[-1:])
         return known

@@ -30,6 +30,8 @@ class Variant(msgspec.Struct, frozen=True, cache_hash=True):
 
     requirements: Requirements
     tolerations: tuple[Toleration, ...]
+    tier: int = 0
+    """How many preferences are given up: variants of one tier are as good as each other."""
 
 
 class PodClass(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +153,9 @@ def _kind_of(pod: Pod, problem: Problem, prefer_no_schedule: bool) -> _Kind:
 def _with_profile(kind: _Kind, profile: Profile) -> _Kind:
     variants = kind.variants
     if profile.avoid:
-        variants = tuple(Variant(v.requirements.merge(profile.avoid), v.tolerations) for v in kind.variants)
+        variants = tuple(
+            Variant(v.requirements.merge(profile.avoid), v.tolerations, v.tier) for v in kind.variants
+        )
     return msgspec.structs.replace(kind, profile=profile, variants=variants)
 
 
@@ -193,15 +197,18 @@ def _variants(pod: Pod, problem: Problem, prefer_no_schedule: bool) -> Iterable[
     tolerations = tuple(pod.spec.tolerations)
     steps = [(hope, demand) for hope in hopes for demand in demands]
     steps += [(Requirements(), demand) for demand in demands]
-    seen: dict[Variant, None] = {}
-    for hope, demand in steps:
+    seen: dict[tuple[Requirements, bool], Variant] = {}
+    for number, (hope, demand) in enumerate(steps):
         for place in places:
-            seen[Variant(demand.merge(hope).merge(place), tolerations)] = None
-    if prefer_no_schedule:
-        for demand in demands:
-            for place in places:
-                seen[Variant(demand.merge(place), (*tolerations, TOLERATE_PREFERENCES))] = None
-    variants = list(seen)
+            merged = demand.merge(hope).merge(place)
+            variant = Variant(merged, tolerations, number // len(demands) if demands else 0)
+            seen.setdefault((merged, False), variant)
+    for demand in demands if prefer_no_schedule else ():
+        for place in places:
+            merged = demand.merge(place)
+            last = Variant(merged, (*tolerations, TOLERATE_PREFERENCES), len(hopes) + 1)
+            seen.setdefault((merged, True), last)
+    variants = list(seen.values())
     # A contradiction can never be met; the last variant stays, so that its refusal can be explained.
     possible = [v for v in variants if not v.requirements.impossible()]
     return (possible or variants[-1:])[:_MAX_VARIANTS]

@@ -156,7 +156,10 @@ def _buy(current: Pass, menu: Menu, wanted: NodePattern, asks: Sequence[Ask]) ->
         ask = asks[at]
         if not ask.profile.alone:
             count = min(count, current.topology.allowance(ask.profile, pattern.held))
-        joined = join(space, pattern, ask, min(count, ask.remaining), allowed)
+        joined = 0
+        for option in ask.options():
+            ask.variant = option
+            joined = joined or join(space, pattern, ask, min(count, ask.remaining), allowed)
         if joined:
             pattern.held.add(ask.profile, joined)
             pattern.counts[ask.index] = joined

@@ -87,21 +87,23 @@ class Menu:
             for number, space in enumerate(self.spaces):
                 if self._weights[number] != self._served_by[i]:
                     continue
-                key = (number, ask.demands)
-                if key not in known:
-                    merged = space.admit(space.unlimited, ask.demands)
-                    known[key] = (
-                        None
-                        if isinstance(merged, str)
-                        else self._mask(number, space.catalogue.offerings_for(merged, space.well_known))
-                    )
-                mask = known[key]
-                if mask is not None:
+                for option in ask.options():
+                    key = (number, ask.variants[option])
+                    if key not in known:
+                        merged = space.admit(space.unlimited, ask.variants[option])
+                        known[key] = (
+                            None
+                            if isinstance(merged, str)
+                            else self._mask(number, space.catalogue.offerings_for(merged, space.well_known))
+                        )
+                    mask = known[key]
+                    if mask is None:
+                        continue
                     low, high = self._first[number], self._first[number + 1]
                     fits = space.fits(ask.wanted)
                     if ask.ports:
                         fits = fits & space.free_ports(ask.ports)
-                    allowed[i, low:high] = mask & fits[self.type[low:high]]
+                    allowed[i, low:high] |= mask & fits[self.type[low:high]]
         return allowed
 
     def _limits(self) -> tuple[Amounts, Amounts]:

@@ -205,15 +205,35 @@ class Pass:
         self.refused.update(dict.fromkeys(keys, refusals))
 
     def _settle(self, ask: Ask) -> None:
-        """Place the ask on existing nodes, under the first variant that has a place there or in a pool."""
+        """Place the ask on existing nodes, and find where a node can be bought for the rest.
+
+        As few preferences as possible are given up; among variants without a difference in that, existing
+        nodes come first, then the first pool, then the cheapest.
+        """
         while True:
-            self._place_on_nodes(ask)
-            if not ask.remaining:
+            options = [i for i in ask.options() if i not in ask.tried]
+            for option in options:
+                ask.variant = option
+                self._place_on_nodes(ask)
+                if not ask.remaining:
+                    return
+            homes = []
+            for option in options:
+                ask.variant = option
+                self._find_home(ask, 0)
+                if ask.home is not None:
+                    homes.append((ask.home, ask.worth, ask.variant))
+            if homes:
+                ask.variant = min(homes)[2]
+                self._find_home(ask, 0)
                 return
-            self._find_home(ask, 0)
-            if ask.home is not None or ask.variant + 1 >= len(ask.variants):
+            last = max(ask.options())
+            if last + 1 >= len(ask.variants):
+                ask.variant, ask.home = options[0] if options else last, None
                 return
-            ask.variant += 1
+            ask.mixed = ask.mixed or ask.placed > 0
+            ask.variant = last + 1
+            ask.tried = set()
 
     def _place_on_nodes(self, ask: Ask) -> None:
         if not self.nodes.nodes:
@@ -233,7 +253,7 @@ class Pass:
             return
         key = (
             level,
-            part.variants[part.variant :],
+            part.variants[part.options()[0] :],
             part.wanted.tobytes(),
             part.ports,
             part.profile,
@@ -258,14 +278,21 @@ class Pass:
         """Open nodes for those with least choice first; who is free to go anywhere fills them up."""
         for ask in sorted(group, key=lambda a: (a.level, not a.profile.near, a.choices)):
             while ask.remaining:
-                if ask.profile.soft:
-                    self.bins.place(ask, polite=True)
-                if ask.remaining:
-                    self.bins.place(ask)
+                self._place_on_bins(ask)
                 if not ask.remaining or self._open_for(ask, group):
                     continue
                 if not self._relax(ask):
                     break
+
+    def _place_on_bins(self, ask: Ask) -> None:
+        """Put pods on planned nodes, under whatever variant is as good as the present one."""
+        present = ask.variant
+        for polite in (True, False) if ask.profile.soft else (False,):
+            for option in ask.options():
+                ask.variant = option
+                if ask.remaining:
+                    self.bins.place(ask, polite=polite)
+        ask.variant = present
 
     def _open_for(self, ask: Ask, group: Sequence[Ask]) -> bool:
         """Open a node for the ask, or enlarge one; tell whether anything was placed."""
@@ -284,10 +311,9 @@ class Pass:
 
     def _relax(self, ask: Ask) -> bool:
         """Go on to the next variant; without one, note why nothing took the rest, and tell so."""
-        if ask.variant + 1 < len(ask.variants):
-            ask.variant += 1
-            ask.mixed = ask.mixed or ask.placed > 0
-            self._settle(ask)
+        ask.tried.add(ask.variant)
+        self._settle(ask)
+        if ask.home is not None or not ask.remaining:
             return True
         self._squeeze(ask)
         if not ask.remaining:
