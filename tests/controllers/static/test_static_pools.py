@@ -217,6 +217,42 @@ def test_lost_answers_change_nothing(method: str) -> None:
     run_virtual(scenario())
 
 
+class _Dying:
+    """Carries out a few creates of NodeClaims, and nothing after them."""
+
+    def __init__(self, inner: Any, creates: int | None) -> None:
+        self._inner, self._left = inner, creates
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def request(self, method: str, path: str, **more: Any) -> Response:
+        if self._left is not None and method == "POST" and path.endswith("/nodeclaims"):
+            if not self._left:
+                raise TransportError("the operator is dying")
+            self._left -= 1
+        answer: Response = await self._inner.request(method, path, **more)
+        return answer
+
+
+@pytest.mark.parametrize("creates", range(6))
+def test_killed_between_creates_the_next_one_creates_the_rest(creates: int) -> None:
+    """Of five claims some are there when the operator dies; the next one creates exactly the others."""
+
+    async def scenario() -> None:
+        lives = iter([creates])
+        async with environment(**OPEN, transport=lambda inner: _Dying(inner, next(lives, None))) as env:
+            await env.create(a_nodepool(replicas=5))
+            await env.wait(0.05)
+            assert len(await env.claims()) == creates
+            await env.restart()
+            await _ready(env, 5)
+            await env.wait(70)
+            assert len(env.cloud.created) == len(await env.claims()) == 5
+
+    run_virtual(scenario())
+
+
 async def _killed(pauses: list[float], replicas: int) -> int:
     async with environment(**OPEN) as env:
         env.cloud.create_seconds = 2.0
