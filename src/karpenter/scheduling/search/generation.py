@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from karpenter.scheduling.catalogue import Amounts
+from karpenter.scheduling.search.bounds import least_worth
 from karpenter.scheduling.search.master import Master
 from karpenter.scheduling.search.pricing import (
     fill_by_density,
@@ -12,6 +13,7 @@ from karpenter.scheduling.search.pricing import (
     fill_pairs,
     ruin_and_refill,
 )
+from karpenter.scheduling.search.repair import penalties
 from karpenter.scheduling.search.scales import Scales
 from karpenter.scheduling.search.space import Matrix, Space
 
@@ -19,6 +21,9 @@ _CELLS = 60_000
 """Rows times asks that a pricing move works on at once: a few milliseconds."""
 _SMOOTH = 0.5
 _PER_OFFER = 3
+_ENOUGH = 40
+_CEILING = 3.0
+_NEAR = 0.06
 _VARIED = 3
 _VARIATIONS = 72
 _GAIN = 1e-4
@@ -28,58 +33,85 @@ _GAIN = 1e-4
 class Generation:
     """Column generation on a space, resumable between steps."""
 
-    def __init__(self, space: Space, rng: np.random.Generator) -> None:
-        """Prepare; nothing is solved yet."""
+    def __init__(self, space: Space, rng: np.random.Generator, prices: Matrix | None = None) -> None:
+        """Prepare; nothing is solved yet. `prices` [resource, offer] are where to begin (see `bounds`)."""
         self.space = space
         self.scales = Scales(space)
         self.master = Master(space, dear(space))
         self._rng = rng
+        self._ceiling = self.master.worth
         self._stable: Matrix | None = None
-        self._best: dict[int, Matrix] = {}
+        if prices is not None:
+            self.scales.take(prices)
+            self._stable = least_worth(space, prices)
+            self._ceiling = np.minimum(self._ceiling, _CEILING * self._stable + 1e-9)
         self.dry = 0
         """Rounds in a row that found nothing."""
         self.rounds = 0
 
     def run(self, more: Callable[[], bool], rounds: int, dry: int) -> bool:
         """Solve and price until so many rounds altogether, or dry ones; return False when `more` ended it."""
+        if not self.rounds and self._stable is not None:
+            cost = self.space.cost * (1 - _NEAR)
+            if self._price_offers(self._stable, cost, self._promising(self._stable, cost), more) is None:
+                return False
+            self.rounds += 1
         while self.rounds < rounds and self.dry < dry:
             while not self.master.solve():
                 if not more():
                     return False
-            if not more():
-                return False
-            self._stable = (
-                self.master.worth
-                if self._stable is None or self.dry
-                else _SMOOTH * self._stable + (1 - _SMOOTH) * self.master.worth
-            )
-            if not self._price(self._stable, more):
+            if not more() or not self._price(more):
                 return False
             self.rounds += 1
         return True
 
-    def _price(self, worth: Matrix, more: Callable[[], bool]) -> bool:
-        """Price all offers in chunks, or, after a dry round, ruin and refill what is there."""
-        added = 0
+    def _price(self, more: Callable[[], bool]) -> bool:
+        """Price at smoothed prices, at the program's own if that finds nothing; ruin and refill when dry."""
+        worth = self.master.worth
         cost = self.master.effective_cost(self.master.limit_worth)
+        added: int | None = 0
         if self.dry:
             for offers, counts in self._variations(worth, cost):
                 added += self._take(offers, counts, cost)
                 if not more():
                     return False
-        for chunk in self._chunks() if not added else ():
-            bound = self.scales.refine(worth, chunk, self._rng, 4)
-            if not more():
-                return False
-            promising = chunk[bound > cost[chunk] * (1 + _GAIN)]
-            if not len(promising):
-                continue
-            for offers, counts in self._moves(promising, worth):
-                added += self._take(offers, counts, cost)
-                if not more():
-                    return False
+        elif self._stable is not None:
+            self._stable = _SMOOTH * self._stable + (1 - _SMOOTH) * np.minimum(worth, self._ceiling)
+            added = self._price_offers(self._stable, cost, self._promising(self._stable, cost), more)
+        if added == 0:
+            self._stable = worth
+            added = self._price_offers(worth, cost, self._promising(worth, cost), more)
+        if added is None:
+            return False
         self.dry = 0 if added else self.dry + 1
         return True
+
+    def _price_offers(
+        self, worth: Matrix, cost: Matrix, offers: Amounts, more: Callable[[], bool]
+    ) -> int | None:
+        """Price `offers` in chunks until enough is found; return how much, None when `more` ended it."""
+        added = 0
+        size = max(8, _CELLS // max(len(self.space.demand), 1) // 4)
+        for first in range(0, len(offers), size):
+            chunk = offers[first : first + size]
+            bound = self.scales.refine(worth, chunk, self._rng, 4)
+            if not more():
+                return None
+            chunk = chunk[bound > cost[chunk] * (1 + _GAIN)]
+            for found, counts in self._moves(chunk, worth) if len(chunk) else ():
+                added += self._take(found, counts, cost)
+                if not more():
+                    return None
+            if added >= _ENOUGH + len(self.space.demand):
+                break
+        return added
+
+    def _promising(self, worth: Matrix, cost: Matrix) -> Amounts:
+        """Return the offers of which a node may be worth more than `cost` [offer], most promising first."""
+        ratio = self.scales.most(worth, np.arange(len(cost)), self.scales.weight) / cost
+        order = np.argsort(-ratio, kind="stable")
+        found: Amounts = order[ratio[order] > 1 + _GAIN]
+        return found
 
     def _variations(self, worth: Matrix, cost: Matrix) -> Iterator[tuple[Amounts, Matrix]]:
         """Ruin and refill the fillings nearest to paying, a few of each offer, in batches."""
@@ -97,11 +129,6 @@ class Generation:
                 offers,
                 ruin_and_refill(self.space, self.scales, offers, master.counts[picked], worth, self._rng),
             )
-
-    def _chunks(self) -> list[Amounts]:
-        offers = np.arange(len(self.space.cost))
-        size = max(8, _CELLS // max(len(self.space.demand), 1) // 4)
-        return [offers[i : i + size] for i in range(0, len(offers), size)]
 
     def _moves(self, offers: Amounts, worth: Matrix) -> Iterator[tuple[Amounts, Matrix]]:
         space, scales = self.space, self.scales
@@ -121,7 +148,9 @@ class Generation:
         order = order[place < _PER_OFFER]
         if not len(order):
             return 0
-        return self.master.add(offers[order], counts[order], self.space.cost[offers[order]])
+        offers, counts = offers[order], counts[order]
+        penalty = penalties(self.space, np.arange(counts.shape[1]), counts)
+        return self.master.add(offers, counts, self.space.cost[offers] + penalty)
 
 
 def dear(space: Space) -> Matrix:

@@ -93,7 +93,7 @@ class _Search:
         self._bounds = ResourcePrices(self.space)
         if not self._bounds.run(self._more):
             return
-        self._generation = Generation(self.space, self._rng)
+        self._generation = Generation(self.space, self._rng, self._bounds.prices)
         if not self._generate():
             return
         while self._more():

@@ -24,6 +24,14 @@ class Scales:
         self._plain = np.full((resources, offers), 1.0 / resources)
         self.weight: Matrix = self._plain.copy()
 
+    def take(self, prices: Matrix) -> None:
+        """Begin with the weights that `prices` [resource, offer] give a node's resources."""
+        value = prices * self._space.room
+        total = value.sum(axis=0)
+        share = np.where(total > 0, value / np.maximum(total, 1e-300), self._plain)
+        share = np.maximum(share, _LEAST)
+        self.weight = share / share.sum(axis=0)
+
     def most(self, worth: Matrix, offers: Amounts, weight: Matrix) -> Matrix:
         """Return for each of `offers` what a node can be worth at most by `weight` [resource, row]."""
         space = self._space
