@@ -72,7 +72,7 @@ class Generation:
         added: int | None = 0
         if self.dry:
             for offers, counts in self._variations(worth, cost):
-                added += self._take(offers, counts, cost)
+                added = (added or 0) + self._take(offers, counts, cost)
                 if not more():
                     return False
         elif self._stable is not None:

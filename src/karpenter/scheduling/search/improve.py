@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from karpenter.scheduling.catalogue import Amounts, Prices
-from karpenter.scheduling.search.bounds import ResourcePrices
+from karpenter.scheduling.search.bounds import ResourcePrices, even_prices, least_worth, total
+from karpenter.scheduling.search.coarse import coarse, realised
 from karpenter.scheduling.search.generation import Generation
 from karpenter.scheduling.search.memory import Memory
 from karpenter.scheduling.search.neighbourhood import rearranged
@@ -19,6 +20,8 @@ _UPS = (0.5, 0.7, 0.3, 1.0)
 _PROGRESS = 5e-4
 _REARRANGEMENTS = 24
 _DRY = 12
+_MANY = 160
+_CLUSTERS = 120
 
 
 def improve(
@@ -50,7 +53,7 @@ def improve(
     return Packing(
         patterns=found,
         cost=float(sum(problem.price[p.offer] * p.copies for p in found)),
-        lower_bound=search.lower_bound(),
+        lower_bound=search.bound,
         duals=duals,
         limit_duals=search.limit_worth(),
         unplaced=unplaced(problem, found),
@@ -74,26 +77,34 @@ class _Pace:
 
 
 class _Search:
-    """One search on one space."""
+    """One search on one space; on clusters of its asks where these are many."""
 
     def __init__(self, space: Space, first: Plan, rng: np.random.Generator, more: Callable[[], bool]) -> None:
         self.space = space
         self.best = first
+        self.bound = 0.0
         self._floor = first.placed
         self._rng = rng
         self._more = more
+        self._few = space
         self._generation: Generation | None = None
-        self._bounds: ResourcePrices | None = None
-        self._last = np.inf
+        self._base: Prices = np.zeros(0)
 
     def run(self) -> None:
         """Bound, generate and round, then rearrange and go on generating in turn, until told to stop."""
         if not self._more():
             return
-        self._bounds = ResourcePrices(self.space)
-        if not self._bounds.run(self._more):
+        if len(self.space.demand) > _MANY:
+            self._few = coarse(self.space, least_worth(self.space, even_prices(self.space)), _CLUSTERS)
+            if not self._more():
+                return
+        bounds = ResourcePrices(self._few)
+        finished = bounds.run(self._more)
+        self.bound = total(self.space, bounds.prices)
+        self._base = least_worth(self.space, bounds.prices)
+        if not finished:
             return
-        self._generation = Generation(self.space, self._rng, self._bounds.prices)
+        self._generation = Generation(self._few, self._rng, bounds.prices)
         if not self._generate():
             return
         while self._more():
@@ -122,9 +133,15 @@ class _Search:
         assert self._generation is not None
         for up in _UPS if ways > 1 else _UPS[:1]:
             found = rounded(self._generation, self._rng, up, ways, self._more)
+            if found is not None and self._few is not self.space:
+                scales, worth = self._generation.scales, self.worth()
+                found = realised(
+                    self.space, self._few.members, found.patterns, scales, worth, self._rng, self._more
+                )
             if found is None:
                 return False
-            self._offer(found)
+            if found.better_than(self.best) and (found.placed >= self._floor).all():
+                self.best = found
         return True
 
     def _rearrange(self, times: int) -> bool:
@@ -137,25 +154,24 @@ class _Search:
                 return False
         return True
 
-    def _offer(self, plan: Plan) -> None:
-        if plan.better_than(self.best) and (plan.placed >= self._floor).all():
-            self.best = plan
-
     def worth(self) -> Prices:
         """Return [ask] USD per hour that a pod is worth."""
         if self._generation is None or not np.isfinite(self._generation.master.objective):
-            return np.zeros(len(self.space.demand))
-        return self._generation.master.worth
+            return self._base if len(self._base) else np.zeros(len(self.space.demand))
+        found = self._generation.master.worth
+        if self._few is self.space:
+            return found
+        worth = self._base.copy()
+        for cluster, asks in enumerate(self._few.members):
+            mean = (worth[asks] @ self.space.demand[asks]) / max(int(self.space.demand[asks].sum()), 1)
+            worth[asks] *= found[cluster] / mean if mean > 0 else 0.0
+        return worth
 
     def limit_worth(self) -> Prices:
         """Return [limit] USD per hour that a unit is worth."""
         if self._generation is None or not np.isfinite(self._generation.master.objective):
             return np.zeros(len(self.space.remaining))
         return self._generation.master.limit_worth
-
-    def lower_bound(self) -> float:
-        """Return the best bound, USD per hour."""
-        return self._bounds.bound if self._bounds is not None else 0.0
 
 
 def unplaced(problem: PackingProblem, patterns: Sequence[NodePattern]) -> Amounts:

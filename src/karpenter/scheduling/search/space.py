@@ -41,6 +41,8 @@ class Space(NamedTuple):
     """USD per hour for a node that holds all pods of an ask (see PackingProblem.concentration)."""
     whole: Amounts
     """[ask] Pods of the ask altogether, by which shares are judged."""
+    kind: Amounts
+    """[ask] A number that is the same for asks that may be on the same offers, if only they fit."""
     offers: Amounts
     """[offer] The caller's row of the offer."""
     members: tuple[Amounts, ...]
@@ -78,9 +80,16 @@ def space_of(problem: PackingProblem) -> Space:
         remaining=np.maximum(problem.remaining, 0),
         penalty=problem.concentration,
         whole=demand,
+        kind=_kinds(problem)[first],
         offers=offers,
         members=members,
     )
+
+
+def _kinds(problem: PackingProblem) -> Amounts:
+    seen: dict[bytes, int] = {}
+    rows = np.packbits(problem.allowed, axis=1)
+    return np.array([seen.setdefault(row.tobytes(), len(seen)) for row in rows], dtype=np.int64)
 
 
 def _identical(problem: PackingProblem) -> tuple[Amounts, ...]:
