@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from karpenter.base.draws import Draws
 from karpenter.scheduling.search import NodePattern, PackingProblem
 
 FREE = 1 << 40
@@ -12,7 +13,7 @@ FREE = 1 << 40
 
 
 def a_packing_problem(
-    rng: np.random.Generator,
+    rng: Draws,
     *,
     asks: int = 4,
     offers: int = 4,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from karpenter.base.draws import Draws
 from karpenter.scheduling.catalogue import Amounts
 from karpenter.scheduling.search.plan import Plan, patterns_of
 from karpenter.scheduling.search.problem import NodePattern
@@ -165,7 +166,7 @@ def realised(
     patterns: Sequence[NodePattern],
     scales: Scales,
     worth: Matrix,
-    rng: np.random.Generator,
+    rng: Draws,
     more: Callable[[], bool],
 ) -> Plan | None:
     """Return the plan over `space` that `patterns` over `clusters` stand for, None when `more` ended it."""

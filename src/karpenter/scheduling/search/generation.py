@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from karpenter.base.draws import Draws
 from karpenter.scheduling.catalogue import Amounts
 from karpenter.scheduling.search.bounds import least_worth
 from karpenter.scheduling.search.master import Master
@@ -33,7 +34,7 @@ _GAIN = 1e-4
 class Generation:
     """Column generation on a space, resumable between steps."""
 
-    def __init__(self, space: Space, rng: np.random.Generator, prices: Matrix | None = None) -> None:
+    def __init__(self, space: Space, rng: Draws, prices: Matrix | None = None) -> None:
         """Prepare; nothing is solved yet. `prices` [resource, offer] are where to begin (see `bounds`)."""
         self.space = space
         self.scales = Scales(space)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from karpenter.base.draws import Draws, seeded_draws
 from karpenter.scheduling.catalogue import Amounts, Prices
 from karpenter.scheduling.search.bounds import ResourcePrices, even_prices, least_worth, total
 from karpenter.scheduling.search.coarse import coarse, realised
@@ -42,7 +43,7 @@ def improve(
     pace = _Pace(more)
     space = space_of(problem)
     first = _fitted(problem, space, start)
-    search = _Search(space, first, np.random.default_rng(seed), pace)
+    search = _Search(space, first, seeded_draws(seed), pace)
     if len(space.demand) and len(space.cost):
         search.run()
     patterns = spread(search.best.patterns, space.members, problem.count, space.offers)
@@ -79,7 +80,7 @@ class _Pace:
 class _Search:
     """One search on one space; on clusters of its asks where these are many."""
 
-    def __init__(self, space: Space, first: Plan, rng: np.random.Generator, more: Callable[[], bool]) -> None:
+    def __init__(self, space: Space, first: Plan, rng: Draws, more: Callable[[], bool]) -> None:
         self.space = space
         self.best = first
         self.bound = 0.0

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from karpenter.base.draws import Draws
 from karpenter.scheduling.search.plan import Plan, patterns_of
 from karpenter.scheduling.search.problem import NodePattern
 from karpenter.scheduling.search.repair import menu_of, repair
@@ -17,7 +18,7 @@ _MOST_NODES = 7
 
 
 def rearranged(
-    plan: Plan, scales: Scales, worth: Matrix, rng: np.random.Generator, more: Callable[[], bool]
+    plan: Plan, scales: Scales, worth: Matrix, rng: Draws, more: Callable[[], bool]
 ) -> Plan | None:
     """Return `plan` with a few nodes replaced, None when that gained nothing or `more` ended it."""
     space = plan.space
@@ -40,7 +41,7 @@ def rearranged(
     return plan.replaced(taken, patterns_of(found, asks))
 
 
-def _losers(plan: Plan, worth: Matrix, rng: np.random.Generator) -> list[NodePattern]:
+def _losers(plan: Plan, worth: Matrix, rng: Draws) -> list[NodePattern]:
     """Return a few nodes, by chance, those that lose much more often; each with its own copy."""
     if not plan.patterns:
         return []

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from karpenter.base.draws import Draws
 from karpenter.scheduling.catalogue import Amounts
 from karpenter.scheduling.search.fills import densities, density_order, fill_adaptively, fill_in_order
 from karpenter.scheduling.search.scales import Scales
@@ -131,7 +132,7 @@ def ruin_and_refill(
     offers: Amounts,
     counts: Matrix,
     worth: Matrix,
-    rng: np.random.Generator,
+    rng: Draws,
 ) -> Matrix:
     """Take part of the pods off each filling and fill up again by densities that are off by chance."""
     share = rng.random((len(offers), 1)) * 0.8

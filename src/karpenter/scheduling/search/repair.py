@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from karpenter.base.draws import Draws
 from karpenter.scheduling.catalogue import Amounts, Mask
 from karpenter.scheduling.search.fills import fill_in_order
 from karpenter.scheduling.search.scales import Scales
@@ -92,7 +93,7 @@ def repair(
     menu: Menu,
     need: Amounts,
     limits: Amounts,
-    rng: np.random.Generator,
+    rng: Draws,
     ways: int,
     more: Callable[[], bool],
 ) -> Repaired | None:
@@ -135,9 +136,7 @@ def _finish(space: Space, menu: Menu, state: _Ways, alive: Amounts) -> None:
         state.finish = _Finish(float(total[best]), way, len(state.nodes), int(offer[best]), counts)
 
 
-def _open_nodes(
-    space: Space, menu: Menu, state: _Ways, alive: Amounts, noise: Matrix, rng: np.random.Generator
-) -> Amounts:
+def _open_nodes(space: Space, menu: Menu, state: _Ways, alive: Amounts, noise: Matrix, rng: Draws) -> Amounts:
     """Open the best node of each way that is alive, as often as it can be filled; return who still is."""
     offers, asks = menu.cap.shape
     needs = state.need[alive]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from karpenter.base.draws import Draws
 from karpenter.scheduling.catalogue import Amounts
 from karpenter.scheduling.search.generation import Generation
 from karpenter.scheduling.search.plan import Plan, patterns_of
@@ -17,7 +18,7 @@ _OFFERS = 40
 
 
 def rounded(
-    generation: Generation, rng: np.random.Generator, up: float, ways: int, more: Callable[[], bool]
+    generation: Generation, rng: Draws, up: float, ways: int, more: Callable[[], bool]
 ) -> Plan | None:
     """Return a plan near the linear program's solution, None when `more` ended it.
 

@@ -7,6 +7,7 @@ what is scarce: they order asks for filling and tell which offers cannot pay.
 
 import numpy as np
 
+from karpenter.base.draws import Draws
 from karpenter.scheduling.catalogue import Amounts
 from karpenter.scheduling.search.fills import densities
 from karpenter.scheduling.search.space import Matrix, Space
@@ -40,7 +41,7 @@ class Scales:
         )
         return found
 
-    def refine(self, worth: Matrix, offers: Amounts, rng: np.random.Generator, tries: int) -> Matrix:
+    def refine(self, worth: Matrix, offers: Amounts, rng: Draws, tries: int) -> Matrix:
         """Try to lessen the bound of each of `offers`; return it in USD per hour."""
         best = self.weight[:, offers]
         bound = self.most(worth, offers, best)
