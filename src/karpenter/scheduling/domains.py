@@ -68,7 +68,7 @@ class Tally:
         self.present: set[str] = set()
         """Domains that have a node which the group's filter lets count."""
         self.total = 0
-        """Selected pods anywhere, nodes without the label included."""
+        """Selected pods in all domains; on nodes without the label they are nobody's company."""
 
     def copy(self) -> "Tally":
         """Return one that changes independently."""
@@ -164,8 +164,6 @@ class DomainLedger:
                 for node, count in places:
                     if passing[node.name]:
                         tally.add(node.labels[group.key], count)
-                    else:
-                        tally.total += count
 
     def record(self, wide: Wide, values: Sequence[str], count: int) -> None:
         """Count `count` pods of a class placed where its keys have `values` (empty: not known)."""
