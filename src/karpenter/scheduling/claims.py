@@ -7,6 +7,7 @@ from karpenter.apis import labels
 from karpenter.model.problem import PlannedClaim
 from karpenter.model.requirements import SIMULATION_LABELS, Requirement, Requirements
 from karpenter.scheduling.bins import Bin
+from karpenter.scheduling.drives import is_drive
 from karpenter.scheduling.space import MAX_INSTANCE_TYPES, Axis, PoolSpace
 from karpenter.scheduling.stock import LOT, lot_of
 
@@ -66,7 +67,7 @@ def _shape(space: PoolSpace, planned: Bin, axis: Axis) -> _Shape:
     return _Shape(
         requirements=shown.add(*added),
         instance_types=tuple(names[i] for i in listed),
-        requests=axis.resources(pattern.used + daemons),
+        requests={n: a for n, a in axis.resources(pattern.used + daemons).items() if not is_drive(n)},
         price=float(space.evaluate(requirements).usd[listed[0]]),
     )
 

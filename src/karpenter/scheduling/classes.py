@@ -15,6 +15,7 @@ from karpenter.model.pods import has_dra_requirements, host_ports, pod_key, requ
 from karpenter.model.problem import Problem, SolveOptions
 from karpenter.model.reasons import Refusal
 from karpenter.model.requirements import Requirements
+from karpenter.scheduling.drives import Drives
 from karpenter.scheduling.terms import node_terms, term_requirements
 from karpenter.scheduling.topology import Profile, Topology
 from karpenter.scheduling.volumes import VolumeProblem, alternatives
@@ -66,7 +67,7 @@ class _Kind(msgspec.Struct, frozen=True, cache_hash=True):
     refused: tuple[str, str, str] | None
 
 
-def classify(problem: Problem, topology: Topology) -> list[PodClass]:
+def classify(problem: Problem, topology: Topology, drives: Drives) -> list[PodClass]:
     """Return the classes of `problem.pods`: largest first, by cpu, then memory, then age.
 
     Raises:
@@ -90,7 +91,7 @@ def classify(problem: Problem, topology: Topology) -> list[PodClass]:
             shape = pod_key(pod)
         kind = kinds.get(shape)
         if kind is None:
-            kind = kinds[shape] = _kind_of(pod, problem, prefer_no_schedule)
+            kind = kinds[shape] = _kind_of(pod, problem, drives, prefer_no_schedule)
         profile = topology.profile(pod, spec)
         if profile != kind.profile and kind.refused is None:
             kind = _with_profile(kind, profile)
@@ -127,7 +128,7 @@ def _refusal(refused: tuple[str, str, str] | None) -> Refusal | None:
     return Refusal(place="", constraint=constraint, message=message, remedy=remedy)  # type: ignore[arg-type]
 
 
-def _kind_of(pod: Pod, problem: Problem, prefer_no_schedule: bool) -> _Kind:
+def _kind_of(pod: Pod, problem: Problem, drives: Drives, prefer_no_schedule: bool) -> _Kind:
     variants: tuple[Variant, ...] = ()
     refused = unsupported(pod, problem.options)
     if refused is None:
@@ -141,7 +142,7 @@ def _kind_of(pod: Pod, problem: Problem, prefer_no_schedule: bool) -> _Kind:
             if not variants:
                 refused = ("requirements", "none of the pod's node affinity terms can match a node", "")
     return _Kind(
-        requests=tuple(sorted(requests(pod).items())),
+        requests=tuple(sorted({**requests(pod), **drives.wanted_by(pod)}.items())),
         variants=() if refused else variants,
         ports=host_ports(pod),
         priority=pod.spec.priority or 0,
@@ -170,11 +171,7 @@ def unsupported(pod: Pod, options: SolveOptions) -> tuple[str, str, str] | None:
         return ("dra", message, "request the device as an extended resource")
     affinity = pod.spec.affinity
     required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
-    for i, term in enumerate(required.node_selector_terms if required else ()):
-        if term.match_fields:
-            where = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
-            message = f"{where}.nodeSelectorTerms[{i}].matchFields is not supported"
-            return ("unsupported", message, "select nodes by label")
+    for term in required.node_selector_terms if required else ():
         for expression in term.match_expressions:
             if expression.key == labels.NODEPOOL and expression.operator == "DoesNotExist":
                 return ("nodepool", "configured to not run on a Karpenter provisioned node", "")

@@ -7,11 +7,13 @@ import numpy as np
 from karpenter.apis import labels
 from karpenter.model import taints
 from karpenter.model.pods import host_ports
+from karpenter.model.problem import Problem
 from karpenter.model.requirements import Requirements
 from karpenter.model.snapshot import NodeView
 from karpenter.scheduling.asks import Ask
 from karpenter.scheduling.catalogue import Amounts, Mask
 from karpenter.scheduling.classes import TOLERATE_PREFERENCES, PodClass, Port, Variant
+from karpenter.scheduling.drives import Drives
 from karpenter.scheduling.space import Axis, Daemon, conflicting, how_many
 from karpenter.scheduling.topology import Topology
 
@@ -21,17 +23,21 @@ class NodeTable:
 
     def __init__(
         self,
-        nodes: Sequence[NodeView],
+        problem: Problem,
         axis: Axis,
         daemons: Sequence[Daemon],
         classes: Sequence[PodClass],
         topology: Topology,
+        drives: Drives,
     ) -> None:
-        """Lay out `nodes`; labels that no class asks for are not looked at."""
-        self.nodes = sorted(nodes, key=lambda n: (not n.initialized, n.name))
+        """Lay out the nodes of `problem`; labels that no class asks for are not looked at."""
+        self.nodes = sorted(problem.nodes, key=lambda n: (not n.initialized, n.name))
         asked = {key for c in classes for v in c.variants for key in v.requirements}
         self._keys = sorted(asked | {key for c in classes for key in c.profile.wide.keys})
-        rows = [axis.vector(n.allocatable) - axis.vector(n.requested) for n in self.nodes]
+        rows = [
+            axis.vector({**n.allocatable, **drives.free_on(n, problem.snapshot)}) - axis.vector(n.requested)
+            for n in self.nodes
+        ]
         self.free: Amounts = np.array(rows, dtype=np.int64).reshape(len(rows), len(axis.names))
         self._subtract_daemons(axis, daemons)
         self._open: Mask = np.all(self.free >= 0, axis=1)
@@ -139,6 +145,9 @@ def node_requirements(node: NodeView, keys: Iterable[str]) -> Requirements:
 
 def _label(node: NodeView, key: str) -> str | None:
     value = node.labels.get(key)
+    if key == labels.NODE_NAME_FIELD:
+        # Only a Node that exists has the name by which pods may ask for it.
+        return node.name if node.node is not None else None
     if value is None and key == labels.KUBERNETES_HOSTNAME:
         return node.name
     if value is None:

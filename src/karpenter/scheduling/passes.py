@@ -17,6 +17,7 @@ from karpenter.scheduling.cells import CellFinder, openable
 from karpenter.scheduling.claims import planned_claims
 from karpenter.scheduling.classes import PodClass, Variant
 from karpenter.scheduling.dealing import Dealer, Dealing
+from karpenter.scheduling.drives import Drives
 from karpenter.scheduling.nodes import NodeTable
 from karpenter.scheduling.order import levels
 from karpenter.scheduling.packing import NODE_FEE, Choice, Pattern, choose, fill
@@ -57,6 +58,7 @@ class Pass:
         problem: Problem,
         topology: Topology,
         classes: Sequence[PodClass],
+        drives: Drives,
         closed: dict[tuple[int, Values], int],
         *,
         by_priority: bool,
@@ -70,8 +72,10 @@ class Pass:
         daemons = daemons_of(problem.snapshot.daemons)
         self.axis = Axis(_resource_names(problem, classes, [d.requests for d in daemons]))
         stock = Ledger(problem)
-        self.spaces = [PoolSpace(o, self.axis, daemons, problem.options, stock) for o in problem.pools]
-        self.nodes = NodeTable(problem.nodes, self.axis, daemons, classes, topology)
+        self.spaces = [
+            PoolSpace(o, self.axis, daemons, problem.options, stock, drives) for o in problem.pools
+        ]
+        self.nodes = NodeTable(problem, self.axis, daemons, classes, topology, drives)
         self.free_before = self.nodes.total_free()
         self.finder = CellFinder(self.spaces, self.nodes)
         self.dealer = Dealer(classes, self.ledger, self.finder, self._whole, closed)

@@ -14,6 +14,7 @@ import msgspec
 from karpenter.model.problem import Budget, Plan, Problem
 from karpenter.scheduling.check import quick_violations
 from karpenter.scheduling.classes import PodClass, classify
+from karpenter.scheduling.drives import Drives
 from karpenter.scheduling.improve import improved
 from karpenter.scheduling.packing import NODE_FEE
 from karpenter.scheduling.passes import Pass
@@ -70,15 +71,16 @@ def _spender(budget: Budget, monotonic: Callable[[], float] | None) -> Callable[
 def _first_plan(problem: Problem) -> Pass:
     """Return a complete plan by whole classes, first come first served."""
     topology = Topology(problem)
-    classes = classify(problem, topology)
-    current = _passes(problem, topology, classes)
+    drives = Drives.of(problem)
+    classes = classify(problem, topology, drives)
+    current = _passes(problem, topology, drives, classes)
     left_out = _left_out(classes, current)
     if not left_out or len(problem.pods) > _FEW:
         return current
     # Another order may place more: the small ones first, or whoever found no place.
     order = classes[::-1]
     for _ in range(_MOST_ORDERS):
-        other = _passes(problem, topology, order)
+        other = _passes(problem, topology, drives, order)
         found = _left_out(classes, other)
         if found < left_out:
             current, left_out = other, found
@@ -97,12 +99,12 @@ def _left_out(classes: Sequence[PodClass], current: Pass) -> list[int]:
     return sorted((c.priority for c in able for key in c.pods if key in unplaced), reverse=True)
 
 
-def _passes(problem: Problem, topology: Topology, classes: Sequence[PodClass]) -> Pass:
+def _passes(problem: Problem, topology: Topology, drives: Drives, classes: Sequence[PodClass]) -> Pass:
     """Go over the classes until nobody was dealt or placed out of turn."""
     closed: dict[tuple[int, tuple[str, ...]], int] = {}
     by_priority = False
     for _ in range(_MOST_PASSES):
-        current = Pass(problem, topology, classes, closed, by_priority=by_priority)
+        current = Pass(problem, topology, classes, drives, closed, by_priority=by_priority)
         current.run()
         if not by_priority and _someone_jumped_the_queue(classes, current.unplaced()):
             # Something ran out: now it matters who comes first.

@@ -18,6 +18,7 @@ from karpenter.scheduling.classes import (
     Port,
     Variant,
 )
+from karpenter.scheduling.drives import Drives
 from karpenter.scheduling.mix import Mix
 from karpenter.scheduling.purse import PRICE, Purse
 from karpenter.scheduling.stock import LOT, NO_LOT, Ledger, lot_of, open_lots, requirement_of
@@ -94,7 +95,13 @@ class PoolSpace:
     """One pool during one solve. Only `remaining` changes, as claims are planned."""
 
     def __init__(
-        self, offer: PoolOffer, axis: Axis, daemons: Sequence[Daemon], options: SolveOptions, ledger: Ledger
+        self,
+        offer: PoolOffer,
+        axis: Axis,
+        daemons: Sequence[Daemon],
+        options: SolveOptions,
+        ledger: Ledger,
+        drives: Drives,
     ) -> None:
         """Compile `offer` for a problem over the resources of `axis`; `ledger` is shared with other pools."""
         self.offer = offer
@@ -109,6 +116,10 @@ class PoolSpace:
         self.well_known = options.well_known_labels | {LOT}
         self.allocatable = np.zeros((len(catalogue), len(axis.names)), dtype=np.int64)
         self.allocatable[:, [axis.column[name] for name in catalogue.resources]] = catalogue.allocatable
+        if drives.drivers:
+            for row, instance_type in enumerate(offer.instance_types):
+                for name, count in drives.room_of(instance_type).items():
+                    self.allocatable[row, axis.column[name]] = count
         self.overhead = np.zeros_like(self.allocatable)
         self.daemon_ports: list[tuple[Mask, frozenset[Port]]] = []
         self._add_daemons(axis, daemons)

@@ -20,6 +20,7 @@ from karpenter.apis.core import (
 )
 from karpenter.apis.meta import LabelSelector, SelectorRequirement
 from karpenter.apis.selectors import label_selector_matches
+from karpenter.model.pods import term_expressions
 from karpenter.model.requirements import Requirements
 
 Kind = Literal["spread", "affinity", "anti"]
@@ -80,13 +81,13 @@ def node_terms(pod: Pod) -> list[NodeSelectorTerm | None]:
     required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
     if required is None:
         return [None]
-    return [term for term in required.node_selector_terms if term.match_expressions]
+    return [term for term in required.node_selector_terms if term_expressions(term)]
 
 
 def term_requirements(pod: Pod, term: NodeSelectorTerm | None) -> Requirements:
     """Return the pod's node selector together with one of its node affinity terms."""
     selector = Requirements.from_labels(pod.spec.node_selector)
-    return selector.merge(Requirements.from_specs(term.match_expressions)) if term else selector
+    return selector.merge(Requirements.from_specs(term_expressions(term))) if term else selector
 
 
 def terms_of(pod: Pod, namespaces: Mapping[str, Mapping[str, str]], *, soft: bool) -> Iterator[Term]:
