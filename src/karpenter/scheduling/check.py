@@ -10,6 +10,7 @@ from karpenter.apis.core import Pod
 from karpenter.model.pods import pod_key
 from karpenter.model.problem import Plan, Problem
 from karpenter.scheduling.check_claims import claim_faults
+from karpenter.scheduling.check_drives import unattachable
 from karpenter.scheduling.check_likeness import Likeness, claim_shape
 from karpenter.scheduling.check_limits import limits, stock
 from karpenter.scheduling.check_market import TOLERANCE, Market
@@ -42,7 +43,7 @@ def violations(problem: Problem, plan: Plan) -> list[str]:
     for number, claim in enumerate(plan.claims):
         load = [(pods[key], 1) for key in claim.pods]
         wrong += [f"claim {number}: {text}" for text in claim_faults(market, claim, load)]
-    return [*wrong, *_together(market, plan, *places_and_residents(market, plan, pods))]
+    return [*wrong, *_together(market, plan, pods, *places_and_residents(market, plan, pods))]
 
 
 def quick_violations(problem: Problem, plan: Plan) -> list[str]:
@@ -70,15 +71,20 @@ def quick_violations(problem: Problem, plan: Plan) -> list[str]:
         if shape not in seen:
             seen.add(shape)
             wrong += [f"claim {number}: {text}" for text in claim_faults(market, claim, load)]
-    return [*wrong, *_together(market, plan, *places_and_residents(market, plan, pods, likes.company))]
+    return [*wrong, *_together(market, plan, pods, *places_and_residents(market, plan, pods, likes.company))]
 
 
 def _together(
-    market: Market, plan: Plan, places: Sequence[Place], residents: Sequence[Resident]
+    market: Market,
+    plan: Plan,
+    pods: Mapping[str, Pod],
+    places: Sequence[Place],
+    residents: Sequence[Resident],
 ) -> Iterator[str]:
-    """Yield what no node shows by itself: limits, company, the sum."""
+    """Yield what no node shows by itself: limits, company, volumes, the sum."""
     yield from limits(market, plan)
     yield from stock(market, plan)
+    yield from unattachable(market.problem, plan, pods)
     yield from quarrels(market.problem.snapshot, residents)
     yield from unbindable(market.problem.snapshot, places, residents)
     cost = sum(c.price for c in plan.claims)

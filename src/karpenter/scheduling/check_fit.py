@@ -7,15 +7,28 @@ from karpenter.apis import labels as known
 from karpenter.apis.core import Pod, Taint
 from karpenter.apis.meta import SelectorRequirement
 from karpenter.base.quantity import Resources
-from karpenter.model.pods import has_dra_requirements, host_ports, pod_key, ports_conflict, requests
+from karpenter.model.pods import (
+    has_dra_requirements,
+    host_ports,
+    pod_key,
+    ports_conflict,
+    requests,
+    term_expressions,
+)
 from karpenter.model.requirements import Requirements
-from karpenter.model.snapshot import Snapshot
+from karpenter.model.snapshot import NodeView, Snapshot
 from karpenter.model.taints import untolerated
 
 Labels = Mapping[str, str]
 Port = tuple[str, int, str]
 Load = Sequence[tuple[Pod, int]]
 """Pods of one node: each with the number of those that are like it, itself among them."""
+
+
+def labels_of(node: NodeView) -> Labels:
+    """Return what pods may select an existing node by, its name as a field among them."""
+    name = {known.NODE_NAME_FIELD: node.name} if node.node is not None else {}
+    return {known.KUBERNETES_HOSTNAME: node.name, **node.labels, **name}
 
 
 def unfit(pod: Pod, here: Labels, node_taints: Sequence[Taint], snapshot: Snapshot) -> Iterator[str]:
@@ -32,10 +45,6 @@ def unsupported(pod: Pod) -> Iterator[str]:
     """Yield the demands that no plan honours: whoever has one must have been refused."""
     if has_dra_requirements(pod):
         yield "resource claims"
-    affinity = pod.spec.affinity
-    required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
-    if required is not None and any(t.match_fields for t in required.node_selector_terms):
-        yield "node selection by field"
 
 
 def hard_taints(node_taints: Iterable[Taint], pod: Pod) -> list[Taint]:
@@ -52,7 +61,7 @@ def refuses(daemon: Pod, node_taints: Iterable[Taint]) -> bool:
 def _terms(pod: Pod) -> list[list[SelectorRequirement]] | None:
     affinity = pod.spec.affinity
     required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
-    return None if required is None else [t.match_expressions for t in required.node_selector_terms]
+    return None if required is None else [term_expressions(t) for t in required.node_selector_terms]
 
 
 def ways(pod: Pod) -> list[Requirements]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from karpenter.apis import labels as known
 from karpenter.base.quantity import Resources, subtract, total
 from karpenter.model.pods import has_dra_requirements, requests
 from karpenter.model.problem import Problem
@@ -10,6 +9,7 @@ from karpenter.model.snapshot import NodeView
 from karpenter.scheduling.check_fit import (
     Labels,
     Load,
+    labels_of,
     port_clashes,
     refuses,
     selected,
@@ -20,7 +20,7 @@ from karpenter.scheduling.check_fit import (
 
 def node_faults(problem: Problem, node: NodeView, load: Load) -> Iterator[str]:
     """Yield what is wrong with the pods that are meant for an existing node."""
-    here = {known.KUBERNETES_HOSTNAME: node.name, **node.labels}
+    here = labels_of(node)
     for pod, _ in load:
         yield from unfit(pod, here, node.taints, problem.snapshot)
     asked = total_requests(load)

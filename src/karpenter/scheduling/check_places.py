@@ -10,7 +10,7 @@ from karpenter.model.problem import Plan, PlannedClaim
 from karpenter.model.snapshot import NodeView
 from karpenter.scheduling.check_claims import everything_on
 from karpenter.scheduling.check_company import company
-from karpenter.scheduling.check_fit import hard_taints, selected, ways
+from karpenter.scheduling.check_fit import hard_taints, labels_of, selected, ways
 from karpenter.scheduling.check_market import Market
 
 
@@ -50,7 +50,7 @@ class NodePlace:
         """Look at `node` as a place; its host name is its name unless a label says otherwise."""
         self.node = node
         self.name = f"node {node.name}"
-        self._labels: Mapping[str, str] = {known.KUBERNETES_HOSTNAME: node.name, **node.labels}
+        self._labels = labels_of(node)
 
     def values(self, key: str) -> frozenset[str]:
         """Return the one value of the label, or nothing."""

@@ -57,7 +57,7 @@ def _shape(space: PoolSpace, planned: Bin, axis: Axis) -> _Shape:
     requirements, options = _options(space, planned)
     listed = _truncated(space, requirements, options)
     daemons = space.overhead[listed].min(axis=0)
-    shown = requirements.without(*SIMULATION_LABELS, LOT, labels.KUBERNETES_HOSTNAME)
+    shown = requirements.without(*SIMULATION_LABELS, LOT, labels.KUBERNETES_HOSTNAME, labels.NODE_NAME_FIELD)
     added = [Requirement.of(labels.INSTANCE_TYPE, "In", [names[i] for i in listed])]
     capacity_types = space.catalogue.capacity_types(listed, requirements, labels.CAPACITY_TYPE)
     if capacity_types:

@@ -1,9 +1,8 @@
 """Volumes as a resource: how many of each CSI driver a pod brings, and how many a node can still attach.
 
-A volume that several of the pods to place share is left out: where it is attached once they all can use it.
+A volume that several pods share counts for each of them: rather a node too many than a pod that waits.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -50,13 +49,8 @@ class Drives(msgspec.Struct, frozen=True):
         brought = {
             pod_key(pod): attachments(pod, problem.snapshot) for pod in problem.pods if pod.spec.volumes
         }
-        users = Counter(claim for found in brought.values() for keys in found.values() for claim in keys)
         by_pod = {
-            pod: {
-                _PREFIX + driver: count
-                for driver, keys in sorted(found.items())
-                if (count := sum(users[claim] == 1 for claim in keys))
-            }
+            pod: {_PREFIX + driver: len(claims) for driver, claims in found.items()}
             for pod, found in brought.items()
         }
         drivers = frozenset(driver_of(name) for found in by_pod.values() for name in found)
@@ -64,7 +58,7 @@ class Drives(msgspec.Struct, frozen=True):
         return Drives(by_pod, learned, drivers)
 
     def wanted_by(self, pod: Pod) -> Resources:
-        """Return how many volumes of each driver `pod` brings for itself."""
+        """Return how many volumes of each driver `pod` brings."""
         return self.by_pod.get(pod_key(pod), {})
 
     def free_on(self, node: NodeView, snapshot: Snapshot) -> Resources:
