@@ -1,6 +1,6 @@
 """`karpenter plan`: which nodes these manifests need, offline: no cluster, no cloud, nothing is created."""
 
-from typing import BinaryIO, TextIO
+from typing import BinaryIO, NamedTuple, TextIO
 
 import msgspec
 import yaml
@@ -27,6 +27,7 @@ from karpenter.cli.planning.reading import is_scenario, read_inputs
 from karpenter.cli.planning.report import Report, Timing, report_of
 from karpenter.cli.planning.scenario import add_scenario
 from karpenter.cli.planning.table import write_table
+from karpenter.controllers.provisioning.demand import Demand
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.problem import Budget, Plan, Problem
 from karpenter.scheduling import solve
@@ -58,35 +59,58 @@ class Refused(Exception):
     """The command cannot be carried out as it is written; the message says why and what would do."""
 
 
+class Question(NamedTuple):
+    """What the files come to: a problem, and what is needed to tell of its answer."""
+
+    problem: Problem
+    demand: Demand
+    catalogues: Catalogues
+    inventory: Inventory
+
+
 def plan_command(options: PlanOptions, *, stdin: BinaryIO, out: TextIO, err: TextIO, clock: Clock) -> int:
     """Plan, print the plan to `out` and everything else to `err`; return the exit code.
 
     0 when a plan was made (1 with `--exit-code` when it leaves pods out), 2 when the input is no good.
     """
     try:
-        _check(options)
-        inventory = _read(options, stdin, err)
-        catalogues = _catalogues(options, inventory, err)
-        snapshot = snapshot_of(inventory, catalogues, _EPOCH if options.deterministic else clock.now())
-        settings = inventory.settings
-        problem, demand = problem_of(
-            snapshot,
-            catalogues,
-            respect_preferences=(options.preference_policy or settings.preference_policy) != "Ignore",
-            min_values_strict=(options.min_values_policy or settings.min_values_policy) != "BestEffort",
-        )
-        plan, timing = _solved(options, problem, clock)
+        question = question_of(options, stdin=stdin, err=err, clock=clock)
+        plan, timing = _solved(options, question.problem, clock)
     except (Unreadable, Refused) as error:
         err.write(f"karpenter plan: {error}\n")
         return REFUSED
+    inventory = question.inventory
+    for wrong in plan.distrusted:
+        err.write(f"note: a cheaper plan was dropped because it broke a rule: {wrong}\n")
     for note in inventory.notes[:_MOST_TOLD]:
         err.write(f"note: {note}\n")
     unread = inventory.unread()
     if unread:
         err.write(f"note: without meaning for a plan: {', '.join(unread)}\n")
-    report = report_of(plan, snapshot, demand, catalogues, timing)
+    report = report_of(plan, question.problem.snapshot, question.demand, question.catalogues, timing)
     _write(options, report, inventory, out)
     return UNSCHEDULABLE if options.exit_code and report.unschedulable else PLANNED
+
+
+def question_of(options: PlanOptions, *, stdin: BinaryIO, err: TextIO, clock: Clock) -> Question:
+    """Return what the files ask; findings in them go to `err`.
+
+    Raises:
+        Unreadable: a file cannot be read, or is no catalogue where one is named.
+        Refused: an option, or something in the files, is no good.
+    """
+    _check(options)
+    inventory = _read(options, stdin, err)
+    catalogues = _catalogues(options, inventory, err)
+    snapshot = snapshot_of(inventory, catalogues, _EPOCH if options.deterministic else clock.now())
+    settings = inventory.settings
+    problem, demand = problem_of(
+        snapshot,
+        catalogues,
+        respect_preferences=(options.preference_policy or settings.preference_policy) != "Ignore",
+        min_values_strict=(options.min_values_policy or settings.min_values_policy) != "BestEffort",
+    )
+    return Question(problem, demand, catalogues, inventory)
 
 
 def _check(options: PlanOptions) -> None:
@@ -187,18 +211,37 @@ def _solved(options: PlanOptions, problem: Problem, clock: Clock) -> tuple[Plan,
     prepared = clock.monotonic()
     seconds = _seconds(options.solve_budget)
     budget = Budget(steps=_DETERMINISTIC_STEPS) if options.deterministic else Budget(seconds=seconds)
+    watch = _Watch(clock)
     try:
-        plan = solve(problem, budget)
+        plan = solve(problem, budget, monotonic=watch.read)
     except ValueError as error:
         raise Refused(f"the problem cannot be solved as it is written: {error}") from error
-    solved = clock.monotonic()
+    improved = clock.monotonic()
+    solved = watch.second or improved
     if options.deterministic:
         return plan, Timing(compile_seconds=None, solve_seconds=None, improve_seconds=None)
     return plan, Timing(
         compile_seconds=round(prepared - started, 6),
         solve_seconds=round(solved - prepared, 6),
-        improve_seconds=0.0,
+        improve_seconds=round(improved - solved, 6),
     )
+
+
+class _Watch:
+    """A clock that remembers when it was read for the second time: when the search had its first plan."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._reads = 0
+        self.second = 0.0
+
+    def read(self) -> float:
+        """Return seconds on the clock."""
+        now = self._clock.monotonic()
+        self._reads += 1
+        if self._reads == 2:
+            self.second = now
+        return now
 
 
 def _write(options: PlanOptions, report: Report, inventory: Inventory, out: TextIO) -> None:
