@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check e2e bench soak clean
+.PHONY: help run test check e2e bench bench-reference soak clean
 
 help: ## Show what can be made
-	@awk -F':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed; set PYTHON=...")'
@@ -35,6 +35,9 @@ e2e: $(STAMP) ## Build a real control plane (Go) and run the end-to-end suite on
 
 bench: $(STAMP) ## Print every benchmark's table
 	@for script in benchmarks/*.py; do echo "== $$script"; PYTHONPATH=src:. $(BIN)/python $$script || exit 1; done
+
+bench-reference: $(STAMP) ## Build the original's scheduler (Go), run it and ours on the same scenarios (ONLY=name picks)
+	@PYTHONPATH=src:. $(BIN)/python benchmarks/against_reference.py --full $(if $(ONLY),--only "$(ONLY)")
 
 soak: $(STAMP) ## The slow checks at their full counts
 	@KARPENTER_SOAK=1 $(BIN)/pytest -m slow tests -v

@@ -1,0 +1,73 @@
+"""The reference program: built once, run on scenario files."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from karpenter.testing.gobinary import GoProgram
+
+FOLDER = Path(__file__).parent
+PROGRAM = GoProgram("reference", FOLDER)
+
+
+class Failed(Exception):
+    """The program ended badly; the message is what it said."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the reference makes of one scenario."""
+
+    nodes: list[int]
+    """New nodes, by run."""
+    costs: list[float]
+    """USD per hour of the new nodes, by run."""
+    left_out: tuple[str, ...]
+    """Pods without a place, in the last run."""
+    left_out_count: int
+    user_seconds: float
+    """CPU time of the scheduling alone, median of the runs."""
+    timed_out: bool
+
+
+def version() -> str:
+    """Return which release of Karpenter the program is made of."""
+    return PROGRAM.required(r"^\s*sigs\.k8s\.io/karpenter (v\S+)$")[1]
+
+
+def generate(arguments: list[str], path: Path) -> None:
+    """Let the program write one of its workloads to `path`."""
+    _run(["gen", *arguments, "-o", str(path)])
+
+
+def schedule(path: Path, *, repeat: int = 1, timeout_seconds: int = 0, names: bool = False) -> Answer:
+    """Return the program's answer to a scenario, with one goroutine as in production.
+
+    With `names` the pods that are left out are listed. A run that takes longer than `timeout_seconds` ends
+    with what it has by then.
+    """
+    summary = [] if names else ["-summary"]
+    text = _run(
+        [
+            *("schedule", "-workers", "1", "-max-its", "1", "-repeat", str(repeat)),
+            *("-timeout", f"{timeout_seconds}s", *summary, str(path)),
+        ]
+    )
+    result: dict[str, Any] = json.loads(text)
+    return Answer(
+        nodes=result["newNodeCountPerRun"],
+        costs=result["newNodesCostPerRun"],
+        left_out=tuple(sorted(result.get("unschedulable") or ())),
+        left_out_count=result["unschedulableCount"],
+        user_seconds=result["timing"]["medianUserCpuMs"] / 1000,
+        timed_out=bool(result.get("timedOut")),
+    )
+
+
+def _run(arguments: list[str]) -> str:
+    done = subprocess.run([str(PROGRAM.binary()), *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Failed(f"{' '.join(arguments)}: {done.stderr.strip()[-500:]}")
+    return done.stdout
