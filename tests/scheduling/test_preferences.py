@@ -13,6 +13,7 @@ from karpenter.apis.core import (
     WeightedPodAffinityTerm,
 )
 from karpenter.model.problem import PlannedClaim, Problem
+from karpenter.model.snapshot import NodeView
 from karpenter.testing.builders import (
     Expression,
     a_nodepool,
@@ -263,3 +264,28 @@ def test_schedule_anyway_spreads_unless_ignored() -> None:
     pods = app_pods("web1", "web2", "web3", spec=spec)
     assert domains(planned(in_three_zones(*pods))) == dict.fromkeys(ZONES, 1)
     assert len(planned(in_three_zones(*pods, respect_preferences=False)).claims) == 1
+
+
+def roomy(zone: str, *pods: Pod) -> NodeView:
+    """Return a node with room in a zone."""
+    return a_view(f"node-{zone[-1]}", labels={labels.ZONE: zone}, pods=pods)
+
+
+def test_preferences_about_zones_choose_among_the_nodes_there_are() -> None:
+    """With room in every zone, wishes decide where; with room in one, all pods go there rather than wait."""
+    softly = {"topology_spread_constraints": [a_spread("web", when_unsatisfiable="ScheduleAnyway")]}
+    pods = app_pods("web1", "web2", "web3", spec=softly)
+    problem = in_three_zones(*pods, nodes=[roomy(zone) for zone in ZONES])
+    assert domains(planned(problem), problem) == dict.fromkeys(ZONES, 1)
+    problem = in_three_zones(*pods, nodes=[roomy("zone-b")])
+    assert domains(planned(problem), problem) == {"zone-b": 3}
+
+
+@pytest.mark.parametrize(("company", "zones"), [(True, ["zone-c"]), (False, ["zone-a"])])
+def test_preferred_company_chooses_among_the_nodes_there_are(company: bool, zones: list[str]) -> None:
+    """The pod it would like to be near, or away from, runs in zone c; all zones have room."""
+    db = app_pods("db", node_name="node-c")
+    nodes = [roomy(zone, *(db if zone == "zone-c" else [])) for zone in ZONES]
+    pods = app_pods("web1", "web2", affinity=preferring(a_company_term("db"), company=company))
+    problem = in_three_zones(*pods, nodes=nodes)
+    assert list(domains(planned(problem), problem)) == zones

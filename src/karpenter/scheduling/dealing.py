@@ -49,10 +49,12 @@ class Dealer:
         for (number, values), room in closed.items():
             self._closed.setdefault(number, {})[values] = room
 
-    def deal(self, number: int, whole: Ask) -> Dealing:
-        """Deal what remains of a class and count it."""
+    def deal(self, number: int, whole: Ask, *, on_nodes: bool = False) -> Dealing:
+        """Deal what remains of a class and count it; only what nodes there can take with `on_nodes`."""
         wide = self._classes[number].profile.wide
         cells = self._finder.cells(whole, wide.keys, self._closed.get(number, {}), wide.optional)
+        if on_nodes:
+            cells = [msgspec.structs.replace(c, room=c.free) for c in cells if c.free and not c.variant]
         if assign.founds(wide, self._ledger):
             cells = self._with_company(number, cells)
         dealt = assign.deal(wide, cells, whole.remaining, self._ledger)

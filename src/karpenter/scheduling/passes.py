@@ -143,26 +143,31 @@ class Pass:
             return
         if dealing is None:
             whole = self._whole(number)
-            # Preferences about domains don't make anybody wait for a new node.
+            # Preferences about domains don't make anybody wait for a new node, but choose among those there.
+            if self.nodes.nodes and pod_class.profile.wide.keys:
+                self._place_dealt(number, level, self.dealer.deal(number, whole, on_nodes=True))
             self._settle(whole)
             if whole.remaining and pod_class.profile.wide.keys:
                 dealing = self.dealer.deal(number, whole)
             if dealing is None or not dealing.cells:
                 self._merge(whole, level)
                 return
-        rest, first = dealing.whole.pods[dealing.whole.placed :], 0
+        self._place_dealt(number, level, dealing)
+        if dealing.left:
+            self._refuse_dealt(dealing, dealing.whole.take(dealing.left))
+
+    def _place_dealt(self, number: int, level: int, dealing: Dealing) -> None:
+        """Put the pods of each domain on nodes there, and ask for what remains."""
+        pod_class = self.classes[number]
         for cell, count in zip(dealing.cells, dealing.counts, strict=True):
             if count:
                 variants = self.finder.narrowed(pod_class.variants, pod_class.profile.wide.keys, cell.values)
-                part = self._ask(number, variants, rest[first : first + count], cell.values)
-                first += count
+                part = self._ask(number, variants, dealing.whole.take(count), cell.values)
                 self._settle(part)
                 if part.placed:
                     key = (number, cell.values)
                     self._on_nodes_already[key] = self._on_nodes_already.get(key, 0) + part.placed
                 self._merge(part, level)
-        if dealing.left:
-            self._refuse_dealt(dealing, rest[first:])
 
     def _buyable(self, number: int) -> bool:
         """Tell whether some pool could buy a node for a pod of the class."""
