@@ -48,9 +48,16 @@ class Creation(NamedTuple):
 
 
 def claim_for(
-    planned: PlannedClaim, name: str, hash_of_pool: str, types: Sequence[InstanceType] = ()
+    planned: PlannedClaim,
+    name: str,
+    hash_of_pool: str,
+    types: Sequence[InstanceType] = (),
+    well_known: frozenset[str] = known.WELL_KNOWN_LABELS,
 ) -> NodeClaim:
-    """Return the NodeClaim that `planned` asks for; `types` are what its pool can buy."""
+    """Return the NodeClaim that `planned` asks for; `types` are what its pool can buy.
+
+    Labels in `well_known` are for the cloud to set, once it has chosen: the claim only requires them.
+    """
     pool, template = planned.pool, planned.pool.spec.template
     annotations = {
         **template.metadata.annotations,
@@ -68,7 +75,7 @@ def claim_for(
             name=name,
             generate_name=f"{pool.name}-",
             labels={
-                **planned.requirements.labels(),
+                **planned.requirements.labels(well_known),
                 **template.metadata.labels,
                 known.NODEPOOL: pool.name,
                 known.nodeclass_label(reference.group, reference.kind): reference.name,
@@ -138,7 +145,8 @@ def _within_limits(context: Context, planned: Sequence[PlannedClaim]) -> list[No
     for wish in planned:
         pool = context.cluster.pool(wish.pool.name) or wish.pool
         types = context.cluster.catalogue(pool.name)
-        draft = claim_for(wish, f"{pool.name}-{name_suffix(context.rng)}", nodepool_hash(wish.pool), types)
+        name = f"{pool.name}-{name_suffix(context.rng)}"
+        draft = claim_for(wish, name, nodepool_hash(wish.pool), types, context.well_known_labels)
         limits = resources_of(pool.spec.limits)
         if limits:
             before = committed.get(pool.name)
