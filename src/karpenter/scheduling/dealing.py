@@ -54,7 +54,7 @@ class Dealer:
         wide = self._classes[number].profile.wide
         cells = self._finder.cells(whole, wide.keys, self._closed.get(number, {}), wide.optional)
         if on_nodes:
-            cells = [msgspec.structs.replace(c, room=c.free) for c in cells if c.free and not c.variant]
+            cells = [msgspec.structs.replace(c, room=c.free) for c in cells if c.free and not c.tier]
         if assign.founds(wide, self._ledger):
             cells = self._with_company(number, cells)
         dealt = assign.deal(wide, cells, whole.remaining, self._ledger)
