@@ -13,6 +13,9 @@ from karpenter.scheduling.catalogue import Amounts
 from karpenter.scheduling.classes import PodClass, Port, Variant
 from karpenter.scheduling.topology import UNLIMITED, Profile
 
+Needs = tuple[tuple[int, int], ...]
+"""What a pod wants as (column, amount), without what is zero."""
+
 
 class Origin(msgspec.Struct, frozen=True):
     """Where some pods of an ask come from."""
@@ -28,8 +31,7 @@ class Ask(msgspec.Struct):
 
     index: int
     wanted: Amounts
-    needs: tuple[tuple[int, int], ...]
-    """The same as (column, amount), without what is zero."""
+    needs: Needs
     requests: Resources
     variants: tuple[Variant, ...]
     ports: frozenset[Port]
@@ -94,6 +96,7 @@ def ask_for(
     index: int,
     pod_class: PodClass,
     wanted: Amounts,
+    needs: Needs,
     variants: tuple[Variant, ...],
     pods: Sequence[str],
     origin: Origin,
@@ -102,7 +105,7 @@ def ask_for(
     return Ask(
         index=index,
         wanted=wanted,
-        needs=tuple((i, amount) for i, amount in enumerate(wanted.tolist()) if amount),
+        needs=needs,
         requests=pod_class.requests,
         variants=variants,
         ports=pod_class.ports,

@@ -26,11 +26,13 @@ class CellFinder:
         self._spaces = spaces
         self._nodes = nodes
         self._bought: dict[object, dict[Values, tuple[int, float]]] = {}
+        self._cells: dict[object, list[Cell]] = {}
         self._narrowed: dict[tuple[tuple[Variant, ...], Values, Values], tuple[Variant, ...]] = {}
 
     def forget(self) -> None:
         """Look again at what can be bought: limits have changed."""
         self._bought.clear()
+        self._cells.clear()
 
     def cells(
         self, ask: Ask, keys: Values, closed: dict[Values, int], optional: frozenset[str]
@@ -40,6 +42,17 @@ class CellFinder:
         `closed` has cells that turned out to take only so many pods. Nodes without the `optional` keys are
         cells, too: their value is empty.
         """
+        if not closed and not self._nodes.nodes:
+            key = (ask.variants, ask.wanted.tobytes(), ask.ports, keys, optional)
+            known = self._cells.get(key)
+            if known is None:
+                known = self._cells[key] = self._found(ask, keys, closed, optional)
+            return known
+        return self._found(ask, keys, closed, optional)
+
+    def _found(
+        self, ask: Ask, keys: Values, closed: dict[Values, int], optional: frozenset[str]
+    ) -> list[Cell]:
         bought = self.buyable(ask, keys, optional)
         free: dict[Values, tuple[int, int]] = {}
         for variant in ask.variants if self._nodes.nodes else ():

@@ -5,7 +5,7 @@ later and tip the balance; who would then never be bound is taken out and dealt 
 they are in the end.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -13,7 +13,8 @@ from karpenter.scheduling import assign
 from karpenter.scheduling.asks import Ask
 from karpenter.scheduling.cells import CellFinder
 from karpenter.scheduling.classes import PodClass
-from karpenter.scheduling.domains import DomainLedger
+from karpenter.scheduling.domains import DomainLedger, Wide
+from karpenter.scheduling.topology import UNLIMITED
 
 Values = tuple[str, ...]
 _MOST_ROUNDS = 3
@@ -27,6 +28,33 @@ class Dealing(msgspec.Struct):
     cells: Sequence[assign.Cell]
     counts: list[int]
     left: int
+
+
+class _Batch(msgspec.Struct):
+    """Classes that are dealt as if they were one."""
+
+    members: dict[int, Ask]
+    wide: Wide
+    cells: list[assign.Cell]
+    counts: list[int] = []
+    left: int = 0
+
+    def taken(self) -> list[tuple[assign.Cell, int]]:
+        """Return the cells with pods in them, and how many."""
+        return [(cell, n) for cell, n in zip(self.cells, self.counts, strict=True) if n]
+
+    def shares(self) -> Iterator[tuple[int, Dealing]]:
+        """Yield what each class has of it: each is in few cells, all together are where they were dealt."""
+        counts = list(self.counts)
+        for number, whole in self.members.items():
+            own, wanted = [0] * len(counts), whole.remaining
+            while wanted and any(counts):
+                fullest = counts.index(max(counts))
+                taken = min(wanted, counts[fullest])
+                own[fullest] += taken
+                counts[fullest] -= taken
+                wanted -= taken
+            yield number, Dealing(whole, self.cells, own, wanted)
 
 
 class Dealer:
@@ -51,40 +79,62 @@ class Dealer:
 
     def deal(self, number: int, whole: Ask, *, on_nodes: bool = False) -> Dealing:
         """Deal what remains of a class and count it; only what nodes there can take with `on_nodes`."""
-        wide = self._classes[number].profile.wide
-        cells = self._finder.cells(whole, wide.keys, self._closed.get(number, {}), wide.optional)
+        cells = self._cells(number, whole)
         if on_nodes:
             cells = [msgspec.structs.replace(c, room=c.free) for c in cells if c.free and not c.tier]
-        if assign.founds(wide, self._ledger):
-            cells = self._with_company(number, cells)
-        dealt = assign.deal(wide, cells, whole.remaining, self._ledger)
-        return Dealing(whole, cells, dealt.counts, dealt.left)
+        batch = _Batch({number: whole}, self._classes[number].profile.wide, cells)
+        self._deal(batch)
+        return Dealing(whole, batch.cells, batch.counts, batch.left)
 
-    def repair(self, dealings: dict[int, Dealing]) -> None:
-        """Deal those classes anew whose pods could not all be bound, with everybody else in place."""
+    def deal_all(self, wholes: Mapping[int, Ask]) -> dict[int, Dealing]:
+        """Deal several classes in their order, and those anew that could not be bound in the end."""
+        batches = self._batches(wholes)
+        for batch in batches:
+            self._deal(batch)
+        self._repair(batches)
+        return {number: dealing for batch in batches for number, dealing in batch.shares()}
+
+    def _batches(self, wholes: Mapping[int, Ask]) -> list[_Batch]:
+        """Put those together to whom the same constraints apply, and whom every cell takes without end."""
+        found: dict[object, _Batch] = {}
+        for number, whole in wholes.items():
+            wide, cells = self._classes[number].profile.wide, self._cells(number, whole)
+            alike = all(c.room == UNLIMITED and not c.free for c in cells)
+            key = (wide, tuple((c.values, c.tier) for c in cells)) if alike else number
+            batch = found.get(key)
+            if batch is None:
+                found[key] = _Batch({number: whole}, wide, cells)
+            else:
+                batch.members[number] = whole
+        return list(found.values())
+
+    def _cells(self, number: int, whole: Ask) -> list[assign.Cell]:
+        wide = self._classes[number].profile.wide
+        return self._finder.cells(whole, wide.keys, self._closed.get(number, {}), wide.optional)
+
+    def _deal(self, batch: _Batch) -> None:
+        if assign.founds(batch.wide, self._ledger):
+            batch.cells = self._with_company(min(batch.members), batch.cells)
+        total = sum(whole.remaining for whole in batch.members.values())
+        dealt = assign.deal(batch.wide, batch.cells, total, self._ledger)
+        batch.counts, batch.left = dealt.counts, dealt.left
+
+    def _repair(self, batches: Sequence[_Batch]) -> None:
+        """Deal anew whose pods could not all be bound, with everybody else in place."""
         for _ in range(_MOST_ROUNDS):
-            spoilt = [n for n, dealing in dealings.items() if self._spoilt(n, dealing)]
+            spoilt = [batch for batch in batches if self._spoilt(batch)]
             if not spoilt:
                 return
-            for number in spoilt:
-                dealing = dealings[number]
-                if self._spoilt(number, dealing):
-                    self._count(number, dealing, -1)
-                    dealings[number] = self.deal(number, dealing.whole)
+            for batch in spoilt:
+                if self._spoilt(batch):
+                    for cell, count in batch.taken():
+                        self._ledger.record(batch.wide, cell.values, -count)
+                    self._deal(batch)
 
-    def _spoilt(self, number: int, dealing: Dealing) -> bool:
-        wide = self._classes[number].profile.wide
+    def _spoilt(self, batch: _Batch) -> bool:
         return any(
-            not assign.holds(wide, cell.values, dealing.cells, self._ledger)
-            for cell, count in zip(dealing.cells, dealing.counts, strict=True)
-            if count
+            not assign.holds(batch.wide, cell.values, batch.cells, self._ledger) for cell, _ in batch.taken()
         )
-
-    def _count(self, number: int, dealing: Dealing, sign: int) -> None:
-        wide = self._classes[number].profile.wide
-        for cell, count in zip(dealing.cells, dealing.counts, strict=True):
-            if count:
-                self._ledger.record(wide, cell.values, sign * count)
 
     def _with_company(self, number: int, cells: list[assign.Cell]) -> list[assign.Cell]:
         """Note, for each cell, how many pods that must follow this class could not go there."""

@@ -5,7 +5,8 @@ hand is filled in thought with the pods that remain; the one that holds the most
 A class's worth is the least its pods can cost anywhere: what their scarcest resource costs on the best type.
 """
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -16,6 +17,7 @@ from karpenter.scheduling.catalogue import Amounts, Mask, Prices
 from karpenter.scheduling.classes import Port
 from karpenter.scheduling.space import PoolSpace, conflicting, how_many
 from karpenter.scheduling.topology import Occupancy, Topology
+from karpenter.scheduling.waiting import Queue
 
 NODE_FEE = 0.02
 """USD per hour put on every node when types are compared: many tiny nodes are no bargain."""
@@ -28,8 +30,8 @@ _FEW = 120
 """Up to how many classes the costlier fill by worth is tried too."""
 _PROMISING = 16
 """On how many types that is done."""
-_STRETCH = 24
-"""After how many classes it is looked again which of the others still fit."""
+_STRETCH = 8
+"""After how many classes it is looked again which of the others may still join."""
 _STEP = 0.25
 """How much of the room one step of it may give to one class."""
 
@@ -59,20 +61,20 @@ class Choice(msgspec.Struct, frozen=True):
     """The worth of the pods on it for its price."""
 
 
-def choose(space: PoolSpace, start: Requirements, prices: Prices, queue: Sequence[Ask]) -> Choice:
-    """Return the type, among those with a finite price, that is best opened for the first of `queue`.
+def choose(space: PoolSpace, start: Requirements, prices: Prices, waiting: Queue) -> Choice:
+    """Return the type, among those with a finite price, that is best opened for the first of `waiting`.
 
     All types are filled with the queue in order; the most promising are filled again, each step with what is
     worth most for the room it takes, which finds complements that an order by size does not.
     """
     candidates = _candidates(space, start, prices)
     cost = prices[candidates] + NODE_FEE
-    queue = queue[:_LOOKAHEAD]
-    matrix = np.array([ask.wanted for ask in queue])
-    limits = np.array([min(ask.most, ask.remaining) for ask in queue])
+    queue = waiting.front(_LOOKAHEAD)
+    matrix = waiting.wanted[: len(queue)]
+    limits = np.array([min(ask.most, ask.remaining) for ask in queue], dtype=np.int64)
     worth = np.array([ask.worth for ask in queue])
     joins = _joinable(space, start, prices, candidates, queue)
-    in_order = _fill_in_order(space.room[candidates], matrix, limits, joins) @ worth
+    in_order = _fill_in_order(space.room[candidates], matrix, limits, joins, worth)
     ranking = np.lexsort((candidates, prices[candidates], -np.round(in_order / cost, 9)))
     best, counts = int(ranking[0]), {}
     ratio = float(in_order[best] / cost[best])
@@ -107,16 +109,24 @@ def _joinable(
     return joins
 
 
-def _fill_in_order(room: Amounts, matrix: Amounts, limits: Amounts, joins: Mask) -> Amounts:
-    """Return, by type and class, how many pods fit when each class in turn takes all it can."""
+def _fill_in_order(room: Amounts, matrix: Amounts, limits: Amounts, joins: Mask, worth: Prices) -> Prices:
+    """Return, by type, the worth of what fits when each class in turn takes all it can."""
     room = room.copy()
-    counts = np.zeros((len(room), len(matrix)), dtype=np.int64)
-    for position in range(len(matrix)):
-        fit = np.minimum(how_many(room, matrix[position]), limits[position]) * joins[position]
+    gained = np.zeros(len(room))
+    for first, last in _runs(matrix, joins, worth):
+        fit = np.minimum(how_many(room, matrix[first]), limits[first:last].sum()) * joins[first]
         if fit.any():
-            room -= fit[:, None] * matrix[position]
-            counts[:, position] = fit
-    return counts
+            room -= fit[:, None] * matrix[first]
+            gained += fit * worth[first]
+    return gained
+
+
+def _runs(matrix: Amounts, joins: Mask, worth: Prices) -> list[tuple[int, int]]:
+    """Return where neighbours begin and end that take the same on the same types."""
+    changes = (matrix[1:] != matrix[:-1]).any(axis=1) | (joins[1:] != joins[:-1]).any(axis=1)
+    changes |= worth[1:] != worth[:-1]
+    edges = [0, *(np.flatnonzero(changes) + 1).tolist(), len(matrix)]
+    return [(first, last) for first, last in itertools.pairwise(edges) if joins[first].any()]
 
 
 def _fill_by_worth(room: Amounts, matrix: Amounts, limits: Amounts, joins: Mask, worth: Prices) -> Amounts:
@@ -155,7 +165,7 @@ def fill(
     choice: Choice,
     start: Requirements,
     allowed: Mask,
-    queue: Sequence[Ask],
+    queue: Queue,
     *,
     founding: bool = False,
 ) -> Pattern:
@@ -167,11 +177,15 @@ def fill(
     chosen = choice.chosen
     price = float(space.evaluate(start).price[chosen])
     pattern = Pattern(
-        chosen, price, start, {}, np.zeros_like(queue[0].wanted), frozenset(), Occupancy.empty(), founding
+        chosen, price, start, {}, np.zeros_like(queue.wanted[0]), frozenset(), Occupancy.empty(), founding
     )
     room: list[int] = space.room[chosen].tolist()
+    admitted = queue.waiting.admitted(space, start, chosen).copy()
+    inside = admitted if founding else admitted & ~queue.waiting.barred(pattern.held)
 
-    def add(ask: Ask, most: int) -> None:
+    def add(position: int, most: int) -> None:
+        nonlocal inside
+        ask, kind = queue[position], queue.kind[position]
         placed = pattern.counts.get(ask.index, 0)
         count = min(ask.remaining - placed, most)
         for column, amount in ask.needs:
@@ -182,19 +196,33 @@ def fill(
             count = min(count, topology.allowance(ask.profile, pattern.held))
             if not (pattern.founding or topology.welcome(ask.profile, pattern.held)):
                 count = 0
-        joined = join(space, pattern, ask, count, allowed) if count > 0 else 0
-        if joined:
-            pattern.held.add(ask.profile, joined)
+        if count <= 0:
+            return
+        joined = join(space, pattern, ask, count, allowed)
+        if not joined:
+            # What a node is only ever narrows: who cannot join now never will.
+            admitted[kind] = inside[kind] = pattern.requirements.has_min_values
+            return
+        pattern.held.add(ask.profile, joined)
+        pattern.counts[ask.index] = placed + joined
+        for column, amount in ask.needs:
+            room[column] -= joined * amount
+        if pattern.founding or not ask.profile.alone:
             pattern.founding = False
-            pattern.counts[ask.index] = placed + joined
-            for column, amount in ask.needs:
-                room[column] -= joined * amount
+            inside = admitted & ~queue.waiting.barred(pattern.held)
 
     for position, count in choice.counts.items():
-        add(queue[position], count)
-    matrix = np.array([ask.wanted for ask in queue])
-    for position in _fitting(matrix, room):
-        add(queue[position], queue[position].remaining)
+        add(position, count)
+    position, columns = 0, np.ascontiguousarray(queue.wanted.T)
+    while position < len(queue):
+        ahead = position + np.flatnonzero(
+            _fitting(columns[:, position:], room) & inside[queue.kind[position:]]
+        )
+        stretch = ahead[:_STRETCH].tolist()
+        for at in stretch:
+            if inside[queue.kind[at]]:
+                add(at, queue[at].remaining)
+        position = stretch[-1] + 1 if len(ahead) > _STRETCH else len(queue)
     return pattern
 
 
@@ -240,19 +268,12 @@ def _within_min_values(
     return low
 
 
-def _fitting(matrix: Amounts, room: Sequence[int]) -> Iterator[int]:
-    """Yield the rows of `matrix`, in order, that fit `room`, which the caller shrinks meanwhile.
-
-    What does not fit is sorted out for many rows at once, now and then.
-    """
-    position = 0
-    while position < len(matrix):
-        ahead = np.flatnonzero((matrix[position:] <= np.array(room)).all(axis=1))
-        for row in ahead[:_STRETCH].tolist():
-            yield position + row
-        if len(ahead) <= _STRETCH:
-            return
-        position += int(ahead[_STRETCH - 1]) + 1
+def _fitting(columns: Amounts, room: Sequence[int]) -> Mask:
+    """Return which asks fit `room`; `columns` are their wants, resource by resource."""
+    fits: Mask = columns[0] <= room[0]
+    for column, free in zip(columns[1:], room[1:], strict=True):
+        fits &= column <= free
+    return fits
 
 
 def _candidates(space: PoolSpace, start: Requirements, prices: Prices) -> Amounts:

@@ -9,7 +9,7 @@ from karpenter.model.problem import Plan, Problem
 from karpenter.model.reasons import Refusal, Unschedulable
 from karpenter.model.requirements import Requirements
 from karpenter.scheduling import assign
-from karpenter.scheduling.asks import Ask, Origin, ask_for
+from karpenter.scheduling.asks import Ask, Needs, Origin, ask_for
 from karpenter.scheduling.bins import Bin, BinTable
 from karpenter.scheduling.bound import lower_bound
 from karpenter.scheduling.catalogue import Amounts, Mask, Prices
@@ -32,6 +32,7 @@ from karpenter.scheduling.space import (
 )
 from karpenter.scheduling.stock import Ledger
 from karpenter.scheduling.topology import Occupancy, Topology
+from karpenter.scheduling.waiting import Queue, Waiting
 
 Values = tuple[str, ...]
 _AS_GOOD = 0.98
@@ -82,7 +83,7 @@ class Pass:
         self.bins = BinTable(self.spaces, topology, len(self.axis.names))
         self.asks: list[Ask] = []
         self._merged: dict[object, Ask] = {}
-        self._vectors: dict[int, Amounts] = {}
+        self._vectors: dict[int, tuple[Amounts, Needs]] = {}
         self._on_nodes_already: dict[tuple[int, Values], int] = {}
         self._homes: dict[object, tuple[int | None, float, int]] = {}
         self._recent: dict[tuple[int, Requirements], Choice] = {}
@@ -127,13 +128,13 @@ class Pass:
 
     def _deal_all(self, numbers: Sequence[int]) -> dict[int, Dealing]:
         """Deal all classes whose domains matter to a hard constraint."""
-        dealings = {
-            i: self.dealer.deal(i, self._whole(i))
-            for i in numbers
-            if self.classes[i].refusal is None and self.classes[i].profile.wide.firm
-        }
-        self.dealer.repair(dealings)
-        return dealings
+        return self.dealer.deal_all(
+            {
+                i: self._whole(i)
+                for i in numbers
+                if self.classes[i].refusal is None and self.classes[i].profile.wide.firm
+            }
+        )
 
     def _place_class(self, number: int, level: int, dealing: Dealing | None) -> None:
         """Put a class on existing nodes, domain by domain if it was dealt, and ask for what remains."""
@@ -188,13 +189,12 @@ class Pass:
 
     def _ask(self, number: int, variants: tuple[Variant, ...], pods: Sequence[str], cell: Values) -> Ask:
         pod_class = self.classes[number]
-        wanted = self._vectors.get(number)
-        if wanted is None:
-            wanted = self._vectors[number] = self.axis.vector(pod_class.requests)
+        wanted, needs = self._vectors.get(number) or self._vector(number)
         ask = ask_for(
             -1,
             pod_class,
             wanted,
+            needs,
             variants,
             pods,
             Origin(number, cell, len(pods)),
@@ -202,6 +202,12 @@ class Pass:
         on_one = self.topology.allowance(ask.profile, Occupancy.empty())
         ask.most = 1 if ask.ports else on_one
         return ask
+
+    def _vector(self, number: int) -> tuple[Amounts, Needs]:
+        wanted = self.axis.vector(self.classes[number].requests)
+        needs = tuple((column, amount) for column, amount in enumerate(wanted.tolist()) if amount)
+        self._vectors[number] = (wanted, needs)
+        return wanted, needs
 
     def _refuse_dealt(self, dealing: Dealing, keys: Sequence[str]) -> None:
         """Say why no domain takes the rest of a class."""
@@ -285,13 +291,18 @@ class Pass:
 
     def open_all(self, group: list[Ask]) -> None:
         """Open nodes for those with least choice first; who is free to go anywhere fills them up."""
+        if not group:
+            return
+        waiting = Waiting(group, self.topology.rules)
         for ask in sorted(group, key=lambda a: (a.level, not a.profile.near, a.choices)):
             while ask.remaining:
                 self._place_on_bins(ask)
-                if not ask.remaining or self._open_for(ask, group):
+                if not ask.remaining or self._open_for(ask, waiting):
                     continue
                 if not self._relax(ask):
                     break
+                waiting.update(ask)
+            waiting.update(ask)
 
     def _place_on_bins(self, ask: Ask) -> None:
         """Put pods on planned nodes, under whatever variant is as good as the present one."""
@@ -303,7 +314,7 @@ class Pass:
                     self.bins.place(ask, polite=polite)
         ask.variant = present
 
-    def _open_for(self, ask: Ask, group: Sequence[Ask]) -> bool:
+    def _open_for(self, ask: Ask, waiting: Waiting) -> bool:
         """Open a node for the ask, or enlarge one; tell whether anything was placed."""
         founding = False
         if ask.profile.near:
@@ -313,7 +324,8 @@ class Pass:
             if not founding:
                 return False
         while ask.home is not None:
-            if self._open(ask, group, founding=founding):
+            waiting.update(ask)
+            if self._open(ask, waiting, founding=founding):
                 return True
             self._find_home(ask, ask.home + 1)
         return False
@@ -376,7 +388,7 @@ class Pass:
                 break
         return None, 0.0, 0
 
-    def _open(self, ask: Ask, group: Sequence[Ask], *, founding: bool) -> bool:
+    def _open(self, ask: Ask, waiting: Waiting, *, founding: bool) -> bool:
         """Buy nodes for the ask at hand and what goes well with it; tell whether any could be bought."""
         assert ask.home is not None
         space = self.spaces[ask.home]
@@ -392,14 +404,14 @@ class Pass:
         if start is None:
             return False
         prices = np.where(usable, space.evaluate(start).price, np.inf)
-        queue = [ask, *(a for a in group if a is not ask and a.remaining and a.home == ask.home)]
+        queue = waiting.behind(ask)
         if founding:
             prices = self._roomy(space, prices, ask, queue)
         known = None if founding else self._recent.get((ask.home, start))
         if known is not None and np.isfinite(prices[known.chosen]):
             pattern, allowed = self._filled(space, known, start, queue, founding=False)
             if self._ratio(pattern) >= known.ratio * _AS_GOOD and pattern.counts.get(ask.index):
-                return self.buy(ask.home, pattern, allowed, relaxed=start is not merged)
+                return self._bought(ask.home, pattern, allowed, waiting, relaxed=start is not merged)
         choice = choose(space, start, prices, queue)
         pattern, allowed = self._filled(space, choice, start, queue, founding=founding)
         if not pattern.counts.get(ask.index):
@@ -408,10 +420,26 @@ class Pass:
             best = msgspec.structs.replace(choice, counts={}, ratio=self._ratio(pattern))
             self._recent[ask.home, start] = best
         copies = 1 if founding else None
-        return self.buy(ask.home, pattern, allowed, relaxed=start is not merged, copies=copies)
+        return self._bought(ask.home, pattern, allowed, waiting, relaxed=start is not merged, copies=copies)
+
+    def _bought(
+        self,
+        pool: int,
+        pattern: Pattern,
+        allowed: Mask,
+        waiting: Waiting,
+        *,
+        relaxed: bool,
+        copies: int | None = None,
+    ) -> bool:
+        """Buy, and tell those who wait."""
+        bought = self.buy(pool, pattern, allowed, relaxed=relaxed, copies=copies)
+        for i in pattern.counts:
+            waiting.update(self.asks[i])
+        return bought
 
     def _filled(
-        self, space: PoolSpace, choice: Choice, start: Requirements, queue: Sequence[Ask], *, founding: bool
+        self, space: PoolSpace, choice: Choice, start: Requirements, queue: Queue, *, founding: bool
     ) -> tuple[Pattern, Mask]:
         """Return a node of the chosen type, filled, and the types it may list."""
         allowed = space.listable(start, choice.chosen)
@@ -424,9 +452,9 @@ class Pass:
         return worth / (pattern.price + NODE_FEE)
 
     @staticmethod
-    def _roomy(space: PoolSpace, prices: Prices, ask: Ask, queue: Sequence[Ask]) -> Prices:
+    def _roomy(space: PoolSpace, prices: Prices, ask: Ask, queue: Queue) -> Prices:
         """Return the prices of those types only that hold all pods that must be together, or the most."""
-        together = [a for a in queue if a.profile.near == ask.profile.near]
+        together = [a for a in queue.front(len(queue)) if a.profile.near == ask.profile.near]
         for wanted in (sum((a.wanted * a.remaining for a in together), start=ask.wanted * 0), None):
             roomy = (
                 how_many(space.room, ask.wanted) if wanted is None else space.fits(wanted).astype(np.int64)

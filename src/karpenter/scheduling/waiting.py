@@ -1,0 +1,149 @@
+"""Who waits for a new node: asks in order, as arrays, so that most need not be looked at one by one."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from karpenter.model.requirements import Requirements
+from karpenter.scheduling.asks import Ask
+from karpenter.scheduling.catalogue import Amounts, Mask
+from karpenter.scheduling.classes import Port, Variant
+from karpenter.scheduling.space import PoolSpace
+from karpenter.scheduling.topology import Occupancy, Profile, Rule
+
+_EPSILON = 1e-9
+_NOWHERE = -1
+States = npt.NDArray[np.float32]
+Key = tuple[Variant, Profile, frozenset[Port]]
+
+
+class Manners:
+    """What the pods on one node mean for others, by profile, asked for many profiles at once."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        """Start with no profiles."""
+        self._rules = rules
+        self._numbers: dict[Profile, int] = {}
+        self._minds: States = np.zeros((0, 5 * len(rules)), dtype=np.float32)
+
+    def number(self, profile: Profile) -> int:
+        """Return the position of `profile` in what `barred` returns."""
+        found = self._numbers.get(profile)
+        if found is None:
+            found = self._numbers[profile] = len(self._numbers)
+            self._minds = np.concatenate([self._minds, self._row(profile)[None]])
+        return found
+
+    def _row(self, profile: Profile) -> States:
+        """Return which states of which rules bar a profile: those of `_states`, in their order."""
+        row = np.zeros((5, len(self._rules)), dtype=np.float32)
+        for rule in profile.owned:
+            kind = 0 if self._rules[rule].kind == "anti" else 1 if rule in profile.selected else 2
+            row[kind, rule] = 1
+        row[3, list(profile.selected)] = 1
+        row[4, list(profile.near)] = 1
+        return row.reshape(-1)
+
+    def barred(self, here: Occupancy) -> Mask:
+        """Return, by profile, whether a node that holds `here` takes no pod of it, for now or for good."""
+        size = len(self._rules)
+        states = np.zeros((5, size), dtype=np.float32)
+        states[4] = 1
+        for number, count in here.selected.items():
+            skew = self._rules[number].max_skew
+            states[:3, number] = count > 0, count >= skew, count > skew
+            states[4, number] = count == 0
+        for number, count in here.owners.items():
+            rule = self._rules[number]
+            states[3, number] = count > 0 and (
+                rule.kind == "anti" or here.selected.get(number, 0) >= rule.max_skew
+            )
+        barred: Mask = self._minds @ states.reshape(-1) > 0
+        return barred
+
+
+class Waiting:
+    """Asks that want new nodes. Whatever changes one of them tells by `update`."""
+
+    def __init__(self, asks: Sequence[Ask], rules: Sequence[Rule]) -> None:
+        """Line up `asks`, of which there is at least one."""
+        self.asks = asks
+        self._at = {ask.index: at for at, ask in enumerate(asks)}
+        self.wanted: Amounts = np.array([ask.wanted for ask in asks], dtype=np.int64)
+        self._home = np.full(len(asks), _NOWHERE, dtype=np.int64)
+        self.kind = np.zeros(len(asks), dtype=np.int64)
+        self._kinds: dict[Key, int] = {}
+        self._variants: list[Variant] = []
+        self._profiles: list[int] = []
+        self._profile_of: Amounts = np.zeros(0, dtype=np.int64)
+        self._manners = Manners(rules)
+        self._admitted: dict[tuple[int, Requirements, int], Mask] = {}
+        for ask in asks:
+            self.update(ask)
+
+    def update(self, ask: Ask) -> None:
+        """Look again at what is left of an ask, and at what it wants now."""
+        at = self._at.get(ask.index)
+        if at is None:
+            return
+        self._home[at] = ask.home if ask.remaining and ask.home is not None else _NOWHERE
+        key = (ask.demands, ask.profile, ask.ports)
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = len(self._kinds)
+            self._variants.append(ask.demands)
+            self._profiles.append(self._manners.number(ask.profile))
+        self.kind[at] = kind
+
+    def behind(self, ask: Ask) -> "Queue":
+        """Return `ask` and, behind it, all others that would buy from the same pool."""
+        at = self._at[ask.index]
+        others = np.flatnonzero(self._home == ask.home)
+        return Queue(self, np.concatenate([[at], others[others != at]]))
+
+    def admitted(self, space: PoolSpace, start: Requirements, chosen: int) -> Mask:
+        """Return, by kind, whether its pods may join a node that is `start` at no extra price."""
+        key = (id(space), start, chosen)
+        known = self._admitted.get(key)
+        first = 0 if known is None else len(known)
+        if known is not None and first == len(self._variants):
+            return known
+        price = space.evaluate(start).price[chosen] + _EPSILON
+        answers = []
+        for variant in self._variants[first:]:
+            merged = space.admit(start, variant)
+            answers.append(not isinstance(merged, str) and space.evaluate(merged).price[chosen] <= price)
+        more = np.array(answers, dtype=np.bool_)
+        found = self._admitted[key] = more if known is None else np.concatenate([known, more])
+        return found
+
+    def barred(self, here: Occupancy) -> Mask:
+        """Return, by kind, whether pods on a node keep its pods away."""
+        if len(self._profile_of) < len(self._profiles):
+            self._profile_of = np.array(self._profiles, dtype=np.int64)
+        found: Mask = self._manners.barred(here)[self._profile_of]
+        return found
+
+
+class Queue:
+    """Those of the asks that one new node may be for; the first is the one that it is opened for."""
+
+    def __init__(self, waiting: Waiting, order: Amounts) -> None:
+        """Take the asks of `waiting` at the positions `order`."""
+        self.waiting = waiting
+        self._order: list[int] = order.tolist()
+        self.wanted: Amounts = waiting.wanted[order]
+        self.kind: Amounts = waiting.kind[order]
+
+    def __len__(self) -> int:
+        """Count them."""
+        return len(self._order)
+
+    def __getitem__(self, position: int) -> Ask:
+        """Return one of them."""
+        return self.waiting.asks[self._order[position]]
+
+    def front(self, count: int) -> list[Ask]:
+        """Return the first `count` of them."""
+        return [self.waiting.asks[at] for at in self._order[:count]]
