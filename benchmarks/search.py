@@ -5,8 +5,8 @@
 The search without the solver around it (`gap.py` measures whole plans). Prints two rows per scenario, for no
 fee per node and for the default one: the lower bound, the cost of the first-fit plan that the search starts
 from, and for each budget of CPU seconds the cost, its gap to the bound, nodes, and CPU seconds used. Instance
-types and prices are EC2's of us-east-1 as shipped; spot prices are modelled. Each node carries a daemon of 200m
-CPU, 256Mi and three pods. `gap` includes the slack of the bound.
+types and prices are EC2's of us-east-1 as shipped; spot prices are modelled. Each node carries a daemon of
+200m CPU, 256Mi and three pods. `gap` includes the slack of the bound.
 """
 
 import argparse
