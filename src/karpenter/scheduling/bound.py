@@ -16,7 +16,7 @@ def lower_bound(spaces: Sequence[PoolSpace], demand: Amounts, free: Amounts) -> 
 
     Give every resource a price per unit, such that no type that any pool can buy has resources worth more
     than it costs. Then whatever is bought costs at least what the resources in need are worth. The best such
-    prices are a linear program with one variable per resource; any prices give a valid bound, so its answer
+    prices are those of a linear program's resources; any prices give a valid bound, so its answer
     is scaled down to where rounding cannot hurt. What there is only so much of may be worth more
     than it costs: the difference is taken off, as often as there is some of it.
     """
@@ -71,23 +71,25 @@ def _purchasable(spaces: Sequence[PoolSpace]) -> tuple[Amounts, Prices]:
 
 
 def _unit_prices(rooms: Prices, prices: Prices, needed: Prices) -> Prices:
-    """Return the unit prices that make `needed` worth most, no row of `rooms` exceeding its price."""
+    """Return the unit prices that make `needed` worth most, no row of `rooms` exceeding its price.
+
+    They are the duals of buying fractions of types so that `needed` is there: few rows, which is quicker.
+    """
     solver = highspy.Highs()  # type: ignore[no-untyped-call]
-    solver.setOptionValue("output_flag", False)
-    solver.setOptionValue("threads", 1)
-    count, rows = len(needed), len(prices)
+    for option, value in (("output_flag", False), ("threads", 1), ("presolve", "off")):
+        solver.setOptionValue(option, value)
+    types, count = rooms.shape
     program = highspy.HighsLp()
-    program.num_col_, program.num_row_ = count, rows
-    program.sense_ = highspy.ObjSense.kMaximize
-    program.col_cost_ = needed
-    program.col_lower_, program.col_upper_ = np.zeros(count), np.full(count, highspy.kHighsInf)
-    program.row_lower_, program.row_upper_ = np.full(rows, -highspy.kHighsInf), prices
-    program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    program.a_matrix_.start_ = np.arange(rows + 1, dtype=np.int32) * count
-    program.a_matrix_.index_ = np.tile(np.arange(count, dtype=np.int32), rows)
+    program.num_col_, program.num_row_ = types, count
+    program.col_cost_ = prices
+    program.col_lower_, program.col_upper_ = np.zeros(types), np.full(types, highspy.kHighsInf)
+    program.row_lower_, program.row_upper_ = needed, np.full(count, highspy.kHighsInf)
+    program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    program.a_matrix_.start_ = np.arange(types + 1, dtype=np.int32) * count
+    program.a_matrix_.index_ = np.tile(np.arange(count, dtype=np.int32), types)
     program.a_matrix_.value_ = rooms.ravel()
     solver.passModel(program)
     solver.run()
     if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return np.zeros(count)
-    return np.array(solver.getSolution().col_value)
+    return np.array(solver.getSolution().row_dual)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from karpenter.apis import labels
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.requirements import Requirement, Requirements
-from karpenter.scheduling.stock import LOT, NO_LOT, Source, requirement_of, sources
+from karpenter.scheduling.stock import LOT, NO_LOT, Source, requirement_of, scarce_lots, sources
 
 Mask = npt.NDArray[np.bool_]
 Amounts = npt.NDArray[np.int64]
@@ -52,6 +52,8 @@ class Catalogue:
         offerings = _rows(types, reservation_label)
         self.lots: Final = {s.lot: s.pin for _, _, s in offerings if s.lot != NO_LOT}
         """What claims that draw on a lot require, by lot; empty when nothing can run out."""
+        self.scarce: Final = tuple(scarce_lots(types, reservation_label))
+        """How much there is of every lot, as each offering has it."""
         kinds: dict[Requirements, int] = {}
         self._offering_kind = np.array(
             [

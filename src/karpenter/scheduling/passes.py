@@ -12,7 +12,7 @@ from karpenter.scheduling import assign
 from karpenter.scheduling.asks import Ask, Needs, Origin, ask_for
 from karpenter.scheduling.bins import Bin, BinTable
 from karpenter.scheduling.bound import lower_bound
-from karpenter.scheduling.catalogue import Amounts, Mask, Prices
+from karpenter.scheduling.catalogue import Amounts, Catalogue, Mask, Prices, compiled
 from karpenter.scheduling.cells import CellFinder, openable
 from karpenter.scheduling.claims import planned_claims
 from karpenter.scheduling.classes import PodClass, Variant
@@ -71,8 +71,10 @@ class Pass:
         self.classes = classes
         self.by_priority = by_priority
         daemons = daemons_of(problem.snapshot.daemons)
-        self.axis = Axis(_resource_names(problem, classes, [d.requests for d in daemons]))
-        stock = Ledger(problem)
+        label = problem.options.reservation_label
+        catalogues = list(dict.fromkeys(compiled(o.instance_types, label) for o in problem.pools))
+        self.axis = Axis(_resource_names(problem, classes, [d.requests for d in daemons], catalogues))
+        stock = Ledger(problem, [catalogue.scarce for catalogue in catalogues])
         self.spaces = [
             PoolSpace(o, self.axis, daemons, problem.options, stock, drives) for o in problem.pools
         ]
@@ -529,12 +531,15 @@ class Pass:
 
 
 def _resource_names(
-    problem: Problem, classes: Sequence[PodClass], daemons: Sequence[dict[str, int]]
+    problem: Problem,
+    classes: Sequence[PodClass],
+    daemons: Sequence[dict[str, int]],
+    catalogues: Sequence[Catalogue],
 ) -> set[str]:
     names = {"cpu", "memory", "pods"}
     names.update(name for c in classes for name in c.requests)
     names.update(name for requests in daemons for name in requests)
-    names.update(name for o in problem.pools for t in o.instance_types for name in t.allocatable)
+    names.update(name for catalogue in catalogues for name in catalogue.resources)
     for node in problem.nodes:
         names.update(node.allocatable, node.requested, node.daemon_requested)
     return names

@@ -6,7 +6,7 @@ requires it too, so that whoever joins later can neither move it to another offe
 other nodes require `NO_LOT`. One ledger, shared by all pools, knows how much is left.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -60,8 +60,8 @@ def requirement_of(lot: str) -> Requirement:
 class Ledger:
     """How much is left of every lot while a plan is made."""
 
-    def __init__(self, problem: Problem) -> None:
-        """Count what the pools of `problem` offer, less what claims on their way hold.
+    def __init__(self, problem: Problem, scarce: Iterable[Sequence[tuple[str, int]]]) -> None:
+        """Count what pools offer, `scarce` by catalogue, less what claims on their way hold.
 
         Pools that see different amounts of the same lot see it at different times: the least counts.
         """
@@ -69,8 +69,8 @@ class Ledger:
         self.reservation_label: Final = label
         self.nodes: Final = problem.nodes
         offered: dict[str, int] = {}
-        for types in {id(o.instance_types): o.instance_types for o in problem.pools}.values():
-            for lot, stock in _lots(types, label):
+        for lots in scarce:
+            for lot, stock in lots:
                 offered[lot] = min(stock, offered.get(lot, stock))
         held = problem.held
         self.offered = {lot: max(0, stock - held.get(lot, 0)) for lot, stock in sorted(offered.items())}
@@ -105,7 +105,8 @@ class Ledger:
         return tuple(lot for lot, left in self.left.items() if left <= 0)
 
 
-def _lots(types: Iterable[InstanceType], reservation_label: str) -> Iterator[tuple[str, int]]:
+def scarce_lots(types: Iterable[InstanceType], reservation_label: str) -> Iterator[tuple[str, int]]:
+    """Yield every lot of some instance types with how much there is of it, also what is not on offer now."""
     for kind in types:
         for offering in kind.offerings:
             if offering.stock is not None or offering.steps:
