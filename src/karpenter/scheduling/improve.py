@@ -115,7 +115,7 @@ def _rebuild(
     """Put the pods of `free` on nodes as `patterns` say; go back to `free` if that is not cheaper."""
     table_before, refused_before = current.bins, dict(current.refused)
     kept = {a.index: (a.pods, a.remaining) for a in asks}
-    table = current.bins = BinTable(current.spaces, current.topology, len(current.axis.names))
+    table = current.buyer.bins = BinTable(current.spaces, current.topology, len(current.axis.names))
     for planned in held:
         table.add(planned, [planned.pods])
     for ask in asks:
@@ -130,7 +130,7 @@ def _rebuild(
             current.spaces[planned.pool].take(planned.charged, -1)
             current.spaces[planned.pool].draw(planned.pattern.requirements, planned.pattern.chosen, -1)
         _take_back(current, free)
-        current.bins, current.refused = table_before, refused_before
+        current.buyer.bins, current.refused = table_before, refused_before
     for ask in asks:
         placed_before, remaining = kept[ask.index]
         ask.pods, ask.remaining = placed_before, remaining
@@ -167,4 +167,4 @@ def _buy(current: Pass, menu: Menu, wanted: NodePattern, asks: Sequence[Ask]) ->
         return
     pattern.price = float(space.evaluate(pattern.requirements).price[chosen])
     copies = min([wanted.copies, *(current.asks[i].remaining // n for i, n in pattern.counts.items())])
-    current.buy(pool, pattern, allowed, relaxed=False, copies=copies)
+    current.buyer.buy(pool, pattern, allowed, relaxed=False, copies=copies)
