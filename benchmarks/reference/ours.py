@@ -13,7 +13,7 @@ from karpenter.apis.core import Pod
 from karpenter.base.clock import SystemClock
 from karpenter.cli.plan import PlanOptions, question_of
 from karpenter.model.pods import pod_key
-from karpenter.model.problem import Budget, Plan
+from karpenter.model.problem import Budget, Plan, Problem
 from karpenter.scheduling import solve
 from karpenter.scheduling.catalogue import compiled
 from karpenter.scheduling.check import quick_violations, violations
@@ -24,7 +24,9 @@ _CHECKED_PAIRWISE = 2_000
 class Ours(msgspec.Struct, frozen=True):
     """Two plans for one scenario."""
 
+    problem: Problem
     pods: int
+    """Those that cannot be planned for at all included."""
     first_seconds: float
     """CPU time of the first complete plan, the catalogue being compiled already."""
     first: Plan
@@ -62,6 +64,7 @@ def plan(path: Path, *, seconds: float | None = None, steps: int | None = None) 
     invalid = [pod_key(pod) for pod, _ in question.demand.invalid]
     check = violations if len(problem.pods) <= _CHECKED_PAIRWISE else quick_violations
     return Ours(
+        problem=problem,
         pods=len(problem.pods) + len(invalid),
         first_seconds=between - started,
         first=first,

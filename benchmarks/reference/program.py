@@ -30,6 +30,8 @@ class Answer(msgspec.Struct, frozen=True):
     user_seconds: float
     """CPU time of the scheduling alone, median of the runs."""
     timed_out: bool
+    raw: dict[str, Any]
+    """All that the program said."""
 
 
 def version() -> str:
@@ -63,6 +65,7 @@ def schedule(path: Path, *, repeat: int = 1, timeout_seconds: int = 0, names: bo
         left_out_count=result["unschedulableCount"],
         user_seconds=result["timing"]["medianUserCpuMs"] / 1000,
         timed_out=bool(result.get("timedOut")),
+        raw=result,
     )
 
 
