@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from karpenter.apis import labels
-from karpenter.model.problem import Problem
+from karpenter.model.problem import Budget, Problem
 from karpenter.scheduling import solve
 from karpenter.scheduling.check import violations
 from karpenter.testing.builders import a_nodepool, a_pod, a_problem, a_view, an_instance_type, some_pods
@@ -21,6 +21,7 @@ SECONDS = float(os.environ.get("KARPENTER_SECONDS", "60"))
 SOAK = os.environ.get("KARPENTER_SOAK") == "1"
 FIRST = int(os.environ.get("KARPENTER_SEED", "0"))
 SCALES = {"alone": msgspec.structs.replace(TINY, company=False), "company": TINY}
+SEARCH = Budget(steps=100)
 OPTIMAL_SHARE = 0.95
 CENT = 1e-6
 
@@ -30,7 +31,8 @@ def compared(problem: Problem) -> str:
 
     Both plans must be right and place equally many pods, and the lower bound must be below the best plan.
     """
-    plan = solve(problem)
+    plan = solve(problem, SEARCH)
+    assert plan.distrusted == ()
     assert violations(problem, plan) == []
     try:
         best = best_plan(problem)

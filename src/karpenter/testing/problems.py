@@ -244,7 +244,8 @@ def _node_affinity(dice: Dice, scale: Scale) -> Affinity | None:
         a_term((RACK, "DoesNotExist", []), (known.CAPACITY_TYPE, "Exists", [])),
     ]
     preferred = [(dice.integer(1, 100), term) for term in dice.some(choices, 0)] if scale.preferences else []
-    return node_affinity(required=dice.some(choices, 0), preferred=preferred[:2])
+    required = dice.some(choices, 0)[: dice.choice((1, 1, 1, 2, 3))]
+    return node_affinity(required=required, preferred=preferred[:2])
 
 
 def _company(dice: Dice, app: str, scale: Scale) -> Spec:
