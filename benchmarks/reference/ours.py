@@ -11,6 +11,7 @@ import msgspec
 
 from karpenter.apis.core import Pod
 from karpenter.base.clock import SystemClock
+from karpenter.base.collector import uncollected
 from karpenter.cli.plan import PlanOptions, question_of
 from karpenter.model.pods import pod_key
 from karpenter.model.problem import Budget, Plan, Problem
@@ -56,11 +57,13 @@ def plan(path: Path, *, seconds: float | None = None, steps: int | None = None) 
     problem = question.problem
     for offer in problem.pools:
         compiled(offer.instance_types)
-    started = process_time()
-    first = solve(problem)
-    between = process_time()
-    improved = solve(problem, Budget(seconds=seconds, steps=steps), monotonic=monotonic)
-    ended = process_time()
+    with uncollected():  # as the operator does it
+        started = process_time()
+        first = solve(problem)
+        between = process_time()
+    with uncollected():
+        improved = solve(problem, Budget(seconds=seconds, steps=steps), monotonic=monotonic)
+        ended = process_time()
     invalid = [pod_key(pod) for pod, _ in question.demand.invalid]
     check = violations if len(problem.pods) <= _CHECKED_PAIRWISE else quick_violations
     return Ours(

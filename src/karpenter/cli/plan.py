@@ -16,6 +16,7 @@ from karpenter.apis.karpenter import (
 )
 from karpenter.apis.meta import ObjectMeta
 from karpenter.base.clock import Clock
+from karpenter.base.collector import uncollected
 from karpenter.base.duration import parse_duration
 from karpenter.cli.manifests import Unreadable
 from karpenter.cli.planning.amounts import judge_amounts
@@ -213,7 +214,8 @@ def _solved(options: PlanOptions, problem: Problem, clock: Clock) -> tuple[Plan,
     budget = Budget(steps=_DETERMINISTIC_STEPS) if options.deterministic else Budget(seconds=seconds)
     watch = _Watch(clock)
     try:
-        plan = solve(problem, budget, monotonic=watch.read)
+        with uncollected():
+            plan = solve(problem, budget, monotonic=watch.read)
     except ValueError as error:
         raise Refused(f"the problem cannot be solved as it is written: {error}") from error
     improved = clock.monotonic()

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
+from karpenter.base.collector import uncollected
+
 T = TypeVar("T")
 
 
@@ -33,4 +35,8 @@ class ThreadExecutor:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="solver")
 
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: function(*arguments))
+        def compute() -> T:
+            with uncollected():
+                return function(*arguments)
+
+        return await asyncio.get_running_loop().run_in_executor(self._pool, compute)
