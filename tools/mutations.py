@@ -1,0 +1,289 @@
+"""Are the tests awake? Breaks the deciding code in places that a seed picks, one at a time, and looks whether a test
+fails. Prints a table; exits 1 if a mutant lived.
+
+    PYTHONPATH=src:. .venv/bin/python tools/mutations.py --seed 1 --count 20
+
+A mutation is one of: a comparison negated or its bound moved, `and` for `or`, a `not` lost, an integer off by one, `+`
+for `-`, `min` for `max`, `any` for `all`, a statement or a loop's exit dropped, a truth value turned round. Texts,
+annotations and what SPARED names are left alone. Each mutant lives in a copy of the tree, so nothing here is touched.
+"""
+
+import argparse
+import ast
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("src/karpenter/model", "src/karpenter/scheduling")
+TESTS = (
+    "tests/model",
+    "tests/scheduling",
+    "tests/controllers/provisioning",
+    "tests/corpus",
+    "tests/property",
+)
+HANGS_AFTER = 120.0
+
+SPARED: dict[str, str] = {
+    "scheduling/search/*": "looks for cheaper plans only; every plan it makes is held to the checker",
+    "scheduling/check*.py": "the independent judge of plans: it decides nothing",
+}
+"""What is not mutated (a pattern of path, or path:function), and why."""
+
+NEGATED = {
+    ast.Eq: "!=", ast.NotEq: "==", ast.Lt: ">=", ast.LtE: ">", ast.Gt: "<=", ast.GtE: "<",
+    ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
+}  # fmt: skip
+MOVED = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"}
+ARITHMETIC: dict[type[ast.operator], str] = {ast.Add: "-", ast.Sub: "+", ast.BitAnd: "|", ast.BitOr: "&"}
+CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One place broken in one way: `text[start:end]` of the file at `path` becomes `after`."""
+
+    path: str
+    function: str
+    line: int
+    start: int
+    end: int
+    before: str
+    after: str
+
+
+class Places(ast.NodeVisitor):
+    """Finds every mutation of one file."""
+
+    def __init__(self, path: str, text: bytes) -> None:
+        self.path, self.text = path, text
+        self.found: list[Mutation] = []
+        self._function: list[str] = []
+        self._lines = [0]
+        for line in text.splitlines(keepends=True):
+            self._lines.append(self._lines[-1] + len(line))
+
+    def _span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        return (
+            self._lines[node.lineno - 1] + node.col_offset,
+            self._lines[node.end_lineno - 1] + node.end_col_offset,
+        )
+
+    def _source(self, node: ast.expr | ast.stmt) -> str:
+        start, end = self._span(node)
+        return self.text[start:end].decode()
+
+    def _add(self, node: ast.expr | ast.stmt, after: str) -> None:
+        if self._function:
+            start, end = self._span(node)
+            before = " ".join(self._source(node).split())
+            where = ".".join(self._function)
+            self.found.append(Mutation(self.path, where, node.lineno, start, end, before, after))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self._function.append(node.name)
+        for statement in node.body:
+            self.visit(statement)
+        self._function.pop()
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._function.append(node.name)
+        for statement in node.body:
+            if isinstance(statement, ast.FunctionDef):
+                self.visit(statement)
+        self._function.pop()
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.visit(node.value)
+
+    def visit_Raise(self, node: ast.Raise) -> None:
+        self._add(node, "pass")
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        pass
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        if len(node.ops) == 1:
+            left, right = self._source(node.left), self._source(node.comparators[0])
+            for table in (NEGATED, MOVED):
+                if type(node.ops[0]) in table:
+                    self._add(node, f"({left} {table[type(node.ops[0])]} {right})")
+        self.generic_visit(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        other = " or " if isinstance(node.op, ast.And) else " and "
+        self._add(node, "(" + other.join(f"({self._source(v)})" for v in node.values) + ")")
+        self.generic_visit(node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
+        if isinstance(node.op, ast.Not):
+            self._add(node, f"bool({self._source(node.operand)})")
+        self.generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        text = isinstance(node.left, ast.Constant | ast.JoinedStr) and not _number(node.left)
+        if type(node.op) in ARITHMETIC and not text:
+            left, right = self._source(node.left), self._source(node.right)
+            self._add(node, f"(({left}) {ARITHMETIC[type(node.op)]} ({right}))")
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if isinstance(node.func, ast.Name) and node.func.id in CALLS:
+            self._add(node.func, CALLS[node.func.id])
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, bool):
+            self._add(node, repr(not node.value))
+        elif isinstance(node.value, int):
+            self._add(node, f"({node.value} + 1)")
+
+    def visit_IfExp(self, node: ast.IfExp) -> None:
+        self._add(node, f"({self._source(node.orelse)})")
+        self.generic_visit(node)
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        if isinstance(node.value, ast.Call):
+            self._add(node, "pass")
+        if not isinstance(node.value, ast.Constant):
+            self.generic_visit(node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        self._add(node, "pass")
+        self.generic_visit(node)
+
+    def visit_Continue(self, node: ast.Continue) -> None:
+        self._add(node, "pass")
+
+    def visit_Break(self, node: ast.Break) -> None:
+        self._add(node, "pass")
+
+
+def _number(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int | float)
+
+
+def mutations() -> Iterator[Mutation]:
+    """Every mutation there is, in the order of files and places."""
+    for room in ROOMS:
+        for file in sorted((ROOT / room).rglob("*.py")):
+            path = str(file.relative_to(ROOT))
+            text = file.read_bytes()
+            places = Places(path, text)
+            places.visit(ast.parse(text))
+            for mutation in places.found:
+                if not _spared(mutation):
+                    yield mutation
+
+
+def _spared(mutation: Mutation) -> bool:
+    path = Path(mutation.path.removeprefix("src/karpenter/"))
+    for pattern in SPARED:
+        file, _, function = pattern.partition(":")
+        if path.match(file) and function in ("", mutation.function):
+            return True
+    return False
+
+
+def fails(tree: Path, tests: list[str]) -> str | None:
+    """The first test that fails in `tree` ("it hangs" if none ends in time), or None."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--tb=no",
+        "-rfE",
+        *tests,
+    ]
+    environment = {
+        "PYTHONPATH": f"{tree / 'src'}:{tree}",
+        "PATH": "/usr/bin:/bin",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    try:
+        run = subprocess.run(
+            command,
+            cwd=tree,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=HANGS_AFTER,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return "it hangs"
+    if run.returncode == 0:
+        return None
+    for line in run.stdout.splitlines():
+        if line.startswith(("FAILED ", "ERROR ")):
+            return line.split(" ", 1)[1].split(" - ")[0]
+    return f"exit {run.returncode}"
+
+
+def relevant(mutation: Mutation) -> list[str]:
+    """All tests, those of the mutated module first."""
+    own = [str(p.relative_to(ROOT)) for p in (ROOT / "tests").rglob(f"test_{Path(mutation.path).stem}.py")]
+    return [*own, *TESTS]
+
+
+def main() -> int:
+    """Run as a script: see the module."""
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    arguments.add_argument("--seed", type=int, default=1)
+    arguments.add_argument("--count", type=int, default=20)
+    arguments.add_argument("--only", default="", help="mutate only files whose path contains this")
+    options = arguments.parse_args()
+    places = [m for m in mutations() if options.only in m.path]
+    picked = random.Random(options.seed).sample(places, min(options.count, len(places)))
+    print(f"{len(picked)} of {len(places)} mutations, seed {options.seed}", flush=True)
+    lived = 0
+    with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
+        tree = Path(folder)
+        for part in ("src", "tests", "benchmarks", "docs", "examples", "tools", "pyproject.toml"):
+            source = ROOT / part
+            if source.is_dir():
+                shutil.copytree(source, tree / part, ignore=shutil.ignore_patterns("__pycache__"))
+            elif source.exists():
+                shutil.copy(source, tree / part)
+        if whole := fails(tree, list(TESTS)):
+            print(f"the tests fail without any mutation: {whole}")
+            return 2
+        for number, mutation in enumerate(picked, 1):
+            lived += _try(tree, mutation, number)
+    print(f"{len(picked) - lived} caught, {lived} lived")
+    return 1 if lived else 0
+
+
+def _try(tree: Path, mutation: Mutation, number: int) -> bool:
+    """Whether the mutant lives; prints its row."""
+    file = tree / mutation.path
+    text = file.read_bytes()
+    file.write_bytes(text[: mutation.start] + mutation.after.encode() + text[mutation.end :])
+    began = time.perf_counter()
+    try:
+        caught = fails(tree, relevant(mutation))
+    finally:
+        file.write_bytes(text)
+    seconds = time.perf_counter() - began
+    verdict = "caught" if caught else "LIVED "
+    print(f"{number:3} {verdict} {mutation.path}:{mutation.line} {mutation.function} ({seconds:.0f} s)")
+    print(f"      {mutation.before[:90]}  ->  {' '.join(mutation.after.split())[:90]}")
+    print(f"      {caught or 'no test failed'}", flush=True)
+    return caught is None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
