@@ -142,14 +142,8 @@ def test_pools_that_may_buy_are_ready_dynamic_and_stay() -> None:
     gone = replace(gone, metadata=replace(gone.metadata, deletion_timestamp=AN_HOUR_AGO))
     fixed = ready(a_nodepool("fixed"))
     fixed = replace(fixed, spec=replace(fixed.spec, replicas=3))
-    pools = (
-        good,
-        gone,
-        fixed,
-        ready(a_nodepool("bad"), "False"),
-        a_nodepool("new"),
-        ready(a_nodepool("last")),
-    )
+    new = replace(a_nodepool("new"), status=NodePoolStatus())
+    pools = (good, gone, fixed, ready(a_nodepool("bad"), "False"), new, ready(a_nodepool("last")))
     snapshot = Snapshot(taken_at=NOW, nodes=(), pending=(), nodepools=pools)
     assert [p.name for p in usable_pools(snapshot)] == ["good", "last"]
 
