@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check e2e bench bench-reference soak clean
+.PHONY: help run test check e2e bench bench-reference mutations soak clean
 
 help: ## Show what can be made
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,8 +25,8 @@ test: $(STAMP) ## Run the fast tests
 	@$(BIN)/pytest -n 2 --dist worksteal
 
 check: $(STAMP) ## Types, style, and the doors between rooms
-	@$(BIN)/ruff check src tests benchmarks
-	@$(BIN)/ruff format --check src tests benchmarks
+	@$(BIN)/ruff check src tests benchmarks tools
+	@$(BIN)/ruff format --check src tests benchmarks tools
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
@@ -38,6 +38,9 @@ bench: $(STAMP) ## Print every benchmark's table
 
 bench-reference: $(STAMP) ## Build the original's scheduler (Go), run it and ours on the same scenarios (ONLY=name picks)
 	@PYTHONPATH=src:. $(BIN)/python benchmarks/against_reference.py --full $(if $(ONLY),--only "$(ONLY)")
+
+mutations: $(STAMP) ## Break the deciding code in COUNT (20) places that SEED (1) picks; a test must fail each time
+	@PYTHONPATH=src:. $(BIN)/python tools/mutations.py --seed $(or $(SEED),1) --count $(or $(COUNT),20)
 
 soak: $(STAMP) ## The slow checks at their full counts
 	@KARPENTER_SOAK=1 $(BIN)/pytest -m slow tests -v

@@ -267,7 +267,7 @@ def _within_skew(
     key = tally.group.key
     position = wide.keys.index(key)
     domains = tally.present | {c.values[position] for c in cells}
-    least = min((tally.pods.get(d, 0) for d in domains), default=0)
+    least = min(tally.pods.get(d, 0) for d in domains)
     if len(domains) < spread.min_domains:
         least = 0
     return tally.pods.get(at[key], 0) + more * spread.itself - least <= spread.max_skew
