@@ -147,6 +147,40 @@ def test_a_second_batch_does_not_found_a_second_node() -> None:
     assert refused(plan) == ["web1"]
 
 
+def test_pods_that_need_each_other_use_a_node_with_room_for_all() -> None:
+    """Self affinity over hosts: the group is founded on a node that is there, nothing is bought."""
+    nodes = [a_home("zone-a", size={"cpu": "2", "memory": "8Gi", "pods": "9"}), a_home("zone-b", size=ROOMY)]
+    pods = app_pods("web1", "web2", "web3", cpu="2", spec=beside("web", HOST))
+    assert set(places(planned(over_three(pods, nodes=nodes))).values()) == {"in-zone-b"}
+
+
+def test_pods_that_need_each_other_buy_a_node_rather_than_be_torn() -> None:
+    """A node that is there has room for two of three, a new one for all: the new one it is."""
+    nodes = [a_home("zone-a", size={"cpu": "4", "memory": "16Gi", "pods": "9"})]
+    pods = app_pods("web1", "web2", "web3", cpu="2", spec=beside("web", HOST))
+    plan = planned(over_three(pods, nodes=nodes))
+    assert [len(c.pods) for c in plan.claims] == [3]
+
+
+def test_pods_that_need_each_other_and_cannot_be_bought_for_use_a_node() -> None:
+    """What nobody sells is on one node: as many of the group as fit are there."""
+    nodes = [a_home("zone-a", size={"cpu": "4", "memory": "16Gi", "pods": "9"}, disk="fast")]
+    spec = beside("web", HOST)
+    pods = app_pods("web1", "web2", "web3", cpu="2", spec=spec, node_selector={"disk": "fast"})
+    plan = planned(over_three(pods, nodes=nodes))
+    assert len(places(plan)) == 2
+    assert plan.claims == ()
+
+
+def test_who_must_be_near_any_pod_follows_one_that_gets_a_new_node() -> None:
+    """The only node with such a pod is full; another such pod is bought a node, with room for both."""
+    nodes = [a_home("zone-a", *resting("db1"))]
+    pods = app_pods("db2", "web", spec={}) + app_pods("db3", spec=beside("db", HOST))
+    plan = planned(over_three(pods, nodes=nodes))
+    assert refused(plan) == []
+    assert places(plan)["db3"] == places(plan)["db2"]
+
+
 def test_founders_may_be_limited_to_a_zone() -> None:
     """Self affinity over zones with a zone of one's own choice: that zone it is, for all."""
     pods = app_pods("web1", "web2", "web3", spec=beside("web"), node_selector={ZONE: "zone-c"})

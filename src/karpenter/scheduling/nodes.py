@@ -69,17 +69,25 @@ class NodeTable:
             self.free[row] -= np.maximum(known[signature] - axis.vector(node.daemon_requested), 0)
 
     def room_for(
-        self, ask: Ask, variant: Variant, *, polite: bool = False, nowhere_else: bool = False
+        self,
+        ask: Ask,
+        variant: Variant,
+        *,
+        polite: bool = False,
+        nowhere_else: bool = False,
+        founding: bool = False,
     ) -> Amounts:
         """Return, by node, how many pods of `ask` it can take under `variant`.
 
         `polite`: preferences about the other pods of a node count as rules. `nowhere_else`: no node can be
-        bought for it, so that rules are read as kube-scheduler reads them, one pod at a time.
+        bought for it, so that rules are read as kube-scheduler reads them, one pod at a time. `founding`:
+        they are the first of a group that must be near itself.
         """
         counts = how_many(self.free, ask.wanted) * (self._open & self._mask(variant))
         if not ask.profile.alone and counts.any():
             only = self._mask(variant) if nowhere_else else None
-            counts = np.minimum(counts, self._crowd.allowance(ask.profile, polite=polite, only=only))
+            allowed = self._crowd.allowance(ask.profile, polite=polite, only=only, founding=founding)
+            counts = np.minimum(counts, allowed)
         if ask.ports:
             counts = np.minimum(counts, 1)
             for row in np.flatnonzero(counts).tolist():

@@ -258,8 +258,30 @@ class Pass:
                 take = min(int(counts[row]), ask.remaining)
                 if not take:
                     return
-                self.nodes.place(row, ask, take)
-                self.on_nodes.setdefault(self.nodes.nodes[row].name, []).extend(ask.take(take))
+                self._take(row, ask, take)
+        if ask.remaining and self._may_found(ask):
+            counts = self.nodes.room_for(ask, ask.demands, founding=True)
+            row = int(counts.argmax())
+            # Whoever comes first binds the others to its node: all of them, or a new node may be better.
+            if counts[row] >= ask.remaining or (counts[row] and not self._buyable(ask.origins[0].pod_class)):
+                self._take(row, ask, min(int(counts[row]), ask.remaining))
+
+    def _take(self, row: int, ask: Ask, count: int) -> None:
+        self.nodes.place(row, ask, count)
+        self.on_nodes.setdefault(self.nodes.nodes[row].name, []).extend(ask.take(count))
+
+    def _may_found(self, ask: Ask) -> bool:
+        """Tell whether the ask must be near itself only, and none of the pods it wants is anywhere yet."""
+        near = ask.profile.near
+        return (
+            bool(near)
+            and all(rule in ask.profile.selected for rule in near)
+            and not any(self.nodes.holds(rule) or self.bins.holds(rule) for rule in near)
+            and all(
+                i == ask.origins[0].pod_class or set(near).isdisjoint(c.profile.near)
+                for i, c in enumerate(self.classes)
+            )
+        )
 
     def _merge(self, part: Ask, level: int) -> None:
         """Add what remains of `part` to the ask of everything that is like it from here on."""
@@ -293,7 +315,7 @@ class Pass:
         if not group:
             return
         waiting = Waiting(group, self.topology.rules)
-        for ask in sorted(group, key=lambda a: (a.level, not a.profile.near, a.choices)):
+        for ask in sorted(group, key=lambda a: (a.level, not self._founds(a), a.choices)):
             while ask.remaining:
                 self._place_on_bins(ask)
                 if not ask.remaining or self._open_for(ask, waiting):
@@ -302,6 +324,10 @@ class Pass:
                     break
                 waiting.update(ask)
             waiting.update(ask)
+
+    def _founds(self, ask: Ask) -> bool:
+        """Tell whether the ask must be near others, none of whom is on a node that is there."""
+        return bool(ask.profile.near) and not any(self.nodes.holds(r) for r in ask.profile.near)
 
     def _place_on_bins(self, ask: Ask) -> None:
         """Put pods on planned nodes, under whatever variant is as good as the present one."""
@@ -352,9 +378,7 @@ class Pass:
             counts = self.nodes.room_for(ask, ask.demands, nowhere_else=True)
             if not counts.any():
                 return
-            row = int(np.flatnonzero(counts)[0])
-            self.nodes.place(row, ask, 1)
-            self.on_nodes.setdefault(self.nodes.nodes[row].name, []).extend(ask.take(1))
+            self._take(int(np.flatnonzero(counts)[0]), ask, 1)
 
     def _refusals(self, ask: Ask) -> tuple[Refusal, ...]:
         return tuple(refuse(s, ask, self.axis) for s in self.spaces) or (_NO_POOL,)

@@ -290,8 +290,12 @@ class Crowd:
         for rule in profile.selected:
             self._selected[rule, row] += count
 
-    def allowance(self, profile: Profile, *, polite: bool = False, only: Mask | None = None) -> Amounts:
-        """Return, by node, how many more pods of `profile` it may take, affinity included.
+    def allowance(
+        self, profile: Profile, *, polite: bool = False, only: Mask | None = None, founding: bool = False
+    ) -> Amounts:
+        """Return, by node, how many more pods of `profile` it may take.
+
+        Affinity is included unless they are `founding`: the first of a group that must be near itself.
 
         `only`: the pods can be on these nodes and nowhere else, none can be bought for them. Then the
         emptiest of these is what a spread measures by, and nobody makes way for owners planned there.
@@ -316,7 +320,7 @@ class Crowd:
             if owned.any():
                 room = 0 if rule.kind == "anti" else rule.max_skew - self._selected[number, :size]
                 most = np.where(owned, np.minimum(most, room), most)
-        for number in profile.near:
+        for number in () if founding else profile.near:
             most[self._selected[number, :size] == 0] = 0
         return np.maximum(most, 0)
 
