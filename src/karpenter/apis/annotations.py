@@ -19,6 +19,9 @@ PRICE_LIMIT = f"{known.OWN_DOMAIN}/price-limit-per-hour"
 INTERRUPTION_COST = f"{known.OWN_DOMAIN}/interruption-cost"
 CAPACITY_TYPE_MIX = f"{known.OWN_DOMAIN}/capacity-type-mix"
 
+PLANNED_PRICE = f"{known.OWN_DOMAIN}/planned-price"
+"""Of a NodeClaim: USD per hour that it counts against price limits until its machine is launched."""
+
 MICRO = 1_000_000
 """Micro-USD in a dollar."""
 _LARGEST = Decimal(1_000_000_000)

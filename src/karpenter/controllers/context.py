@@ -32,6 +32,8 @@ class Settings:
     """The operator's own CPU request; concurrency scales with it."""
     solve_budget: Budget = field(default_factory=Budget)
     ignore_dra_requests: bool = True
+    cluster_price_limit: int | None = None
+    """What machines of all pools together may cost, micro-USD per hour; None: as much as they like."""
     default_spread: tuple[TopologySpreadConstraint, ...] = ()
     """Topology spread of pods that bring no constraints of their own."""
     observability: bool = True

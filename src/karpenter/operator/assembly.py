@@ -180,6 +180,7 @@ def settings_of(options: Options, solve_budget: Budget | None = None) -> Setting
         cpu_requests_milli=options.cpu_requests,
         solve_budget=solve_budget or Budget(seconds=options.solve_budget),
         ignore_dra_requests=options.ignore_dra_requests,
+        cluster_price_limit=options.cluster_price_limit,
         default_spread=options.scheduler_config,
         observability=not options.disable_cluster_state_observability,
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from karpenter.apis.annotations import parse_usd
 from karpenter.apis.core import TopologySpreadConstraint
 from karpenter.base.duration import format_duration, parse_duration
 from karpenter.operator.schedulerconfig import parse_scheduler_config
@@ -69,6 +70,10 @@ def _seconds(value: str) -> float:
     if seconds < 0:
         raise ValueError("want a duration of zero or more, e.g. 10s")
     return seconds
+
+
+def _usd(value: str) -> int | None:
+    return parse_usd(value) if value else None
 
 
 def _one_of(*choices: str) -> Callable[[str], str]:
@@ -132,6 +137,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "ignore-dra-requests", True, "refuse pods with resource claims instead of planning them", _boolean
     ),
+    Option("cluster-price-limit", None, "most that all nodes may cost, USD per hour, e.g. 12.50", _usd),
     Option("feature-gates", dict(FEATURE_GATES), "NAME=true,NAME=false", parse_feature_gates),
     Option("scheduler-config", (), "default topology spread constraints (YAML)", parse_scheduler_config),
     Option("solve-budget", 1.0, "longest time to search for a cheaper plan", _seconds),
@@ -168,6 +174,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     preference_policy: str
     min_values_policy: str
     ignore_dra_requests: bool
+    cluster_price_limit: int | None
+    """Micro-USD per hour."""
     feature_gates: dict[str, bool]
     scheduler_config: tuple[TopologySpreadConstraint, ...]
     solve_budget: float
@@ -232,6 +240,8 @@ def describe_options() -> str:
             default = format_duration(default)
         elif isinstance(default, dict):
             default = ",".join(f"{gate}={str(on).lower()}" for gate, on in default.items())
+        elif default is None:
+            default = "none"
         elif isinstance(default, bool):
             default = str(default).lower()
         elif default == ():

@@ -8,6 +8,7 @@ from karpenter.model.reasons import Constraint, Refusal
 from karpenter.model.requirements import Requirements
 from karpenter.scheduling.asks import Ask
 from karpenter.scheduling.catalogue import Amounts, Mask
+from karpenter.scheduling.purse import PRICE
 from karpenter.scheduling.space import Axis, PoolSpace
 
 _SHOWN_VALUES = 10
@@ -57,6 +58,7 @@ def refuse(space: PoolSpace, ask: Ask, axis: Axis) -> Refusal:
         )
     suitable = evaluation.matching & evaluation.offered & fitting & ports
     if (suitable & space.within_limits()).any() and not (suitable & within).any():
+        detail["limit"] = PRICE
         message = f"all available instance types exceed the price limit for nodepool: {space.name!r}"
         return no("limits", message, _price_remedy(space, merged, suitable & space.within_limits()))
     if suitable.any() and not (suitable & within).any():

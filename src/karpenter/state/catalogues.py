@@ -1,8 +1,10 @@
 """What each pool could buy when it was last asked, and for how much."""
 
 from karpenter.apis import labels as known
+from karpenter.apis.annotations import PLANNED_PRICE, micro_usd
 from karpenter.apis.karpenter import NodeClaim
 from karpenter.model.instancetype import InstanceType
+from karpenter.model.requirements import Requirements
 
 Prices = dict[tuple[str, str, str], float]
 """USD per hour by instance type, zone and capacity type."""
@@ -44,6 +46,44 @@ class Catalogues:
         keys = (known.INSTANCE_TYPE, known.ZONE, known.CAPACITY_TYPE)
         place = (labels.get(keys[0], ""), labels.get(keys[1], ""), labels.get(keys[2], ""))
         return self._prices[pool].get(place)
+
+    def commitment(self, claim: NodeClaim) -> int:
+        """Return what a claim counts against price limits, micro-USD per hour.
+
+        A machine counts with its offering's price, or with the dearest of its type where the catalogue does
+        not have that offering any more; a claim on its way with the price it was planned for, else the least
+        that any of its offerings costs. What nothing is known of counts nothing.
+        """
+        price = self.price(claim)
+        if price is None and not claim.status.provider_id:
+            price = _planned_price(claim)
+        if price is None:
+            index = self._prices.get(claim.metadata.labels.get(known.NODEPOOL, ""), {})
+            if claim.status.provider_id:
+                kind = claim.metadata.labels.get(known.INSTANCE_TYPE, "")
+                price = max((p for place, p in index.items() if place[0] == kind), default=0.0)
+            else:
+                price = _cheapest(claim, index)
+        return micro_usd(price)
+
+
+def _planned_price(claim: NodeClaim) -> float | None:
+    try:
+        price = float(claim.metadata.annotations.get(PLANNED_PRICE, "nan"))
+    except ValueError:
+        return None
+    return price if 0 <= price < float("inf") else None
+
+
+def _cheapest(claim: NodeClaim, index: Prices) -> float:
+    wanted = Requirements.from_specs(claim.spec.requirements)
+    asked = [wanted.get(key) for key in (known.INSTANCE_TYPE, known.ZONE, known.CAPACITY_TYPE)]
+    fitting = (
+        price
+        for place, price in index.items()
+        if all(requirement.has(value) for requirement, value in zip(asked, place, strict=True))
+    )
+    return min(fitting, default=0.0)
 
 
 def _prices(types: tuple[InstanceType, ...]) -> Prices:

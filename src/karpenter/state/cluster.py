@@ -209,6 +209,17 @@ class Cluster:
         """Return `pod` with the topology spread constraints that hold for it: its own, or the defaults."""
         return self._default_spread.apply(pod)
 
+    def price_commitments(self) -> dict[str, int]:
+        """Return what each pool's machines and claims on their way cost, micro-USD per hour.
+
+        As with other limits, what is marked for deletion does not count.
+        """
+        found: dict[str, int] = {}
+        for row in self.nodes():
+            if row.nodepool and row.claim is not None and not row.marked_for_deletion:
+                found[row.nodepool] = found.get(row.nodepool, 0) + self._catalogues.commitment(row.claim)
+        return found
+
     def reserved_for(self, pod: Pod) -> str:
         """Return the name of the claim that `pod` is expected on, or nothing."""
         claim = self._reservations.claim_of(pod_key(pod))

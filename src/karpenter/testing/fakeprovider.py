@@ -28,7 +28,7 @@ from karpenter.kube.client import Client
 from karpenter.kube.errors import AlreadyExists, ApiError, NotFound
 from karpenter.kube.transport import TransportError
 from karpenter.model import taints
-from karpenter.model.instancetype import InstanceType
+from karpenter.model.instancetype import InstanceType, Offering
 from karpenter.model.volumerules import VolumeRules
 from karpenter.providers.kwok.nodeclass import KwokNodeClass
 from karpenter.providers.kwok.offers import PriceOrder, labels_of
@@ -36,6 +36,8 @@ from karpenter.testing.builders import some_instance_types
 
 log = structlog.get_logger()
 
+RESERVATION = "fake.example/reservation-id"
+"""Label that holds the id of the reservation a machine is from."""
 _FAKE_NODE = "kwok.x-k8s.io/node"
 
 
@@ -88,6 +90,22 @@ class FakeCloud:
             for t in self.types
         )
 
+    def draw(self, drawn: Offering) -> None:
+        """Take one machine from the reservation of an offering, if it has one."""
+        reservation = drawn.requirements.single_value(RESERVATION)
+        if not reservation or drawn.stock is None:
+            return
+        left = drawn.stock - 1
+
+        def less(offering: Offering) -> Offering:
+            if offering.requirements.single_value(RESERVATION) != reservation:
+                return offering
+            return msgspec.structs.replace(offering, stock=left, available=left > 0)
+
+        self.types = tuple(
+            msgspec.structs.replace(t, offerings=tuple(map(less, t.offerings))) for t in self.types
+        )
+
     def end(self, provider_id: str) -> None:
         """Let a machine vanish, as an interruption would."""
         if self.instances.pop(provider_id, None) is not None:
@@ -100,7 +118,7 @@ class FakeProvider:
     name = "fake"
     node_classes: tuple[type[NodeClass], ...] = (KwokNodeClass,)
     well_known_labels: frozenset[str] = frozenset()
-    reservation_label = ""
+    reservation_label = RESERVATION
     volume_rules = VolumeRules()
 
     def __init__(

@@ -6,6 +6,7 @@ names, provider ids, claims of nodes that say which pool they belong to, readine
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import msgspec
 
@@ -17,12 +18,14 @@ from karpenter.apis.meta import Condition, ObjectMeta, OwnerReference
 from karpenter.base.quantity import Resources, add, format_resources, resources_of, subtract
 from karpenter.cli.planning.inventory import SYSTEM_PRIORITIES, Inventory
 from karpenter.controllers.provisioning.demand import Demand, demand_in, usable_pools
+from karpenter.controllers.provisioning.money import offer_of
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.pods import is_daemon, is_mirror, is_terminal, pod_key, requests
-from karpenter.model.problem import PoolOffer, Problem, SolveOptions
+from karpenter.model.problem import Problem, SolveOptions
 from karpenter.model.snapshot import NodeView, Snapshot
 from karpenter.model.volumerules import VolumeRules
 from karpenter.providers.kwok.catalogue import EC2_LABELS, KWOK_LABELS
+from karpenter.state.catalogues import Catalogues as PriceIndex
 from karpenter.state.daemons import daemon_pod
 from karpenter.state.rows import PlannedSize, Storage, view_of
 
@@ -73,19 +76,17 @@ def problem_of(
 ) -> tuple[Problem, Demand]:
     """Return the question for the solver, and the demand it is about."""
     demand = demand_in(snapshot, VolumeRules(), lambda _: False)
+    spending = cache(lambda: _spending(snapshot, catalogues))
     types = [t for pool in sorted(catalogues) for t in catalogues[pool]]
     problem = Problem(
         snapshot=snapshot,
         pods=demand.pods,
         nodes=tuple(n for n in snapshot.nodes if not n.marked_for_deletion),
         pools=tuple(
-            PoolOffer(
-                pool=pool,
-                instance_types=catalogues[pool.name],
-                remaining=_remaining(snapshot, pool),
-            )
+            offer
             for pool in usable_pools(snapshot)
             if catalogues.get(pool.name)
+            and (offer := offer_of(pool, catalogues[pool.name], _remaining(snapshot, pool), spending))
         ),
         options=SolveOptions(
             respect_preferences=respect_preferences,
@@ -94,6 +95,19 @@ def problem_of(
         ),
     )
     return problem, demand
+
+
+def _spending(snapshot: Snapshot, catalogues: Catalogues) -> dict[str, int]:
+    """Return what each pool's machines cost, micro-USD per hour."""
+    prices = PriceIndex()
+    for name, types in catalogues.items():
+        prices.note(name, types)
+
+    spent: dict[str, int] = {}
+    for row in snapshot.nodes:
+        if row.claim is not None and not row.marked_for_deletion:
+            spent[row.nodepool] = spent.get(row.nodepool, 0) + prices.commitment(row.claim)
+    return spent
 
 
 def well_known_labels(types: Sequence[InstanceType]) -> frozenset[str]:

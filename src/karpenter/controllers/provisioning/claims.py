@@ -13,19 +13,20 @@ import structlog
 from prometheus_client import Counter
 
 from karpenter.apis import labels as known
+from karpenter.apis.annotations import PLANNED_PRICE
 from karpenter.apis.karpenter import NodeClaim, NodeClaimSpec, NodePool, ResourceRequests
 from karpenter.apis.meta import ObjectMeta, OwnerReference
 from karpenter.apis.nodepool_hash import nodepool_hash
 from karpenter.base.metrics import Metrics
-from karpenter.base.quantity import Resources, add, format_resources, resources_of
+from karpenter.base.quantity import format_resources
 from karpenter.base.randomness import name_suffix
 from karpenter.controllers.context import Context
+from karpenter.controllers.provisioning.limits import Limits
 from karpenter.kube.errors import AlreadyExists, ApiError
 from karpenter.kube.transport import TransportError
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.problem import PlannedClaim
 from karpenter.state import reservations
-from karpenter.state.rows import PlannedSize
 
 log = structlog.get_logger()
 
@@ -67,6 +68,8 @@ def claim_for(
     }
     if not pool.static:
         annotations[known.MIN_VALUES_RELAXED] = "true" if planned.min_values_relaxed else "false"
+    if planned.price:
+        annotations[PLANNED_PRICE] = f"{planned.price:.9f}".rstrip("0").rstrip(".")
     if planned.pods:
         annotations[reservations.PLANNED_PODS] = reservations.render(planned.pods)
     reference = template.spec.node_class_ref
@@ -140,26 +143,19 @@ async def create_claims(context: Context, planned: Sequence[PlannedClaim], reaso
 
 def _within_limits(context: Context, planned: Sequence[PlannedClaim]) -> list[NodeClaim | str]:
     """Turn wishes into drafts, in order, until a pool's limit would be passed; then into the reason."""
-    committed: dict[str, Resources] = {}
+    limits = Limits(context)
     drafts: list[NodeClaim | str] = []
     for wish in planned:
         pool = context.cluster.pool(wish.pool.name) or wish.pool
         types = context.cluster.catalogue(pool.name)
         name = f"{pool.name}-{name_suffix(context.rng)}"
         draft = claim_for(wish, name, nodepool_hash(wish.pool), types, context.well_known_labels)
-        limits = resources_of(pool.spec.limits)
-        if limits:
-            before = committed.get(pool.name)
-            if before is None:
-                before = context.cluster.pool_commitment(pool.name)
-            after = add(before, PlannedSize(draft, types).most)
-            passed = sorted(name for name, limit in limits.items() if after.get(name, 0) > limit)
-            if passed:
-                drafts.append(f"limits of nodepool {pool.name} exceeded: {', '.join(passed)}")
-                log.info(LIMIT_REACHED, NodePool=pool.name, resources=passed)
-                continue
-            committed[pool.name] = after
-        drafts.append(draft)
+        passed = limits.passed(pool, draft, wish.price)
+        if passed:
+            drafts.append(f"limits of nodepool {pool.name} exceeded: {', '.join(passed)}")
+            log.info(LIMIT_REACHED, NodePool=pool.name, resources=passed)
+        else:
+            drafts.append(draft)
     return drafts
 
 

@@ -1,6 +1,7 @@
 """What a pass is about: the pods that need a place, and the Problem that asks the solver for one."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from karpenter.apis import conditions
@@ -9,11 +10,12 @@ from karpenter.apis.core import Pod
 from karpenter.apis.karpenter import NodePool
 from karpenter.base.quantity import Resources, resources_of, subtract
 from karpenter.controllers.context import Context
+from karpenter.controllers.provisioning.money import left_for_all, offer_of
 from karpenter.controllers.provisioning.validation import pod_error
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.pdbs import PdbLimits
 from karpenter.model.pods import do_not_disrupt_active, is_reschedulable, pod_key
-from karpenter.model.problem import PoolOffer, Problem, SolveOptions
+from karpenter.model.problem import Problem, SolveOptions
 from karpenter.model.requirements import Requirements
 from karpenter.model.snapshot import Snapshot
 from karpenter.model.volumerules import VolumeRules
@@ -87,19 +89,24 @@ def problem_of(
     Pods that say nothing about their spread get the cluster's default constraints here.
     """
     settings = context.settings
+    spending = cache(context.cluster.price_commitments)
     return Problem(
         snapshot=snapshot,
         pods=tuple(context.cluster.as_spread(pod) for pod in pods),
         nodes=tuple(n for n in snapshot.nodes if not n.marked_for_deletion),
         pools=tuple(
-            PoolOffer(
-                pool=pool,
-                instance_types=catalogues[pool.name],
-                remaining=remaining(context, pool),
-                catalogue_version=versions.get(pool.name, 0),
-            )
+            offer
             for pool in usable_pools(snapshot)
             if catalogues.get(pool.name)
+            and (
+                offer := offer_of(
+                    pool,
+                    catalogues[pool.name],
+                    remaining(context, pool),
+                    spending,
+                    versions.get(pool.name, 0),
+                )
+            )
         ),
         options=SolveOptions(
             respect_preferences=settings.preference_policy != "Ignore",
@@ -107,6 +114,8 @@ def problem_of(
             well_known_labels=context.well_known_labels,
             ignore_dra_requests=settings.ignore_dra_requests,
             reservation_label=context.provider.reservation_label,
+            reserved_strict=True,
+            price_remaining=left_for_all(settings.cluster_price_limit, spending),
             reserved_capacity=settings.feature_gates.get("ReservedCapacity", True),
         ),
         held=held(snapshot, context.provider.reservation_label),

@@ -19,6 +19,7 @@ from karpenter.model.problem import Plan
 from karpenter.model.requirements import Requirements
 from karpenter.model.snapshot import Snapshot
 from karpenter.runtime import EventLimit
+from karpenter.scheduling.purse import PRICE
 
 log = structlog.get_logger()
 
@@ -76,6 +77,7 @@ class Teller:
         cluster = self._context.cluster
         without_types = {pool.name for pool in snapshot.nodepools if not catalogues.get(pool.name)}
         refused: dict[str, bool] = {}
+        broke: dict[str, tuple[int, str]] = {}
         for failure in plan.unschedulable:
             pod = pods[failure.pod]
             self._decide(pod, placed=False)
@@ -84,10 +86,16 @@ class Teller:
                 if refusal.place.startswith("nodepool/"):
                     name = refusal.place.removeprefix("nodepool/")
                     refused[name] = refused.get(name, False) or refusal.constraint == "minValues"
+                    if refusal.detail.get("limit") == PRICE:
+                        broke[name] = broke.get(name, (0, ""))[0] + 1, refusal.remedy
         for name, by_min_values in sorted(refused.items()):
             found = cluster.pool(name)
             if found is not None and (by_min_values or is_barren(found, catalogues.get(name, ()))):
                 self._tell_barren(found, by_min_values)
+        for name, (count, remedy) in sorted(broke.items()):
+            found = cluster.pool(name)
+            if found is not None:
+                self._tell_broke(found, count, remedy)
 
     def invalid(self, demand: Demand) -> None:
         """Tell pods what is wrong with them; those that are not meant for us hear nothing."""
@@ -107,6 +115,16 @@ class Teller:
             + (" due to minValues incompatibility" if by_min_values else ""),
             dedupe=[pool.metadata.uid],
             dedupe_seconds=POOL_EVENT_SECONDS,
+        )
+
+    def _tell_broke(self, pool: NodePool, count: int, remedy: str) -> None:
+        self._context.recorder.publish(
+            pool,
+            "Warning",
+            "PriceLimitReached",
+            f"{count} pod(s) wait because of limits on money; to fix: {remedy}",
+            dedupe=[pool.metadata.uid],
+            dedupe_seconds=SCHEDULING_EVENT_SECONDS,
         )
 
     def _nominate(self, pod: Pod, places: str, healthy: bool) -> None:
