@@ -164,6 +164,15 @@ def test_limits_are_used_up_but_never_passed(limits: dict[str, str], cpu: str, p
     assert {r.constraint for u in plan.unschedulable for r in u.refusals} <= {"limits"}
 
 
+def test_a_limited_number_of_nodes_makes_for_larger_ones() -> None:
+    """Two nodes may be bought, and the first pods want a small one each: one is larger for the last pod."""
+    types = [an_instance_type("small", cpu="2", price=0.04), an_instance_type("large", cpu="16", price=0.6)]
+    pods = [*some_pods(2, "first", cpu="1500m", priority=9), a_pod("last", cpu="1")]
+    plan = planned(a_problem(pods, pools=[an_offer(a_nodepool(limits={"nodes": "2"}), types)]))
+    assert refused(plan) == []
+    assert sorted(claim.instance_types[0] for claim in plan.claims) == ["large", "small"]
+
+
 def test_a_limit_on_a_device_counts_only_machines_that_have_it() -> None:
     """GPUs are limited: plain machines are not."""
     types = [an_instance_type("gpu", extra={"example.com/gpu": "1"}, price=9), an_instance_type("plain")]

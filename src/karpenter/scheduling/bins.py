@@ -78,11 +78,12 @@ class BinTable:
                 return
 
     def grow(self, ask: Ask) -> bool:
-        """Enlarge one node that holds what `ask` must be near, and put pods on it; tell whether it did."""
+        """Enlarge one node where the others there allow it, and put pods on it; tell whether it did."""
         allowance = np.minimum(self._crowd.allowance(ask.profile), ask.remaining)
         for row in np.flatnonzero(allowance).tolist():
             planned = self.bins[row]
             space, pattern = self._spaces[planned.pool], planned.pattern
+            present = (pattern.chosen, pattern.price, planned.allowed, planned.charged)
             merged = space.admit(pattern.requirements, ask.demands)
             if isinstance(merged, str):
                 continue
@@ -102,6 +103,8 @@ class BinTable:
                 planned.allowed = space.listable(merged, pattern.chosen)
                 planned.charged = space.charge(pattern.chosen, planned.allowed & options, merged)
                 count = join(space, pattern, ask, count, planned.allowed)
+            if not count:
+                pattern.chosen, pattern.price, planned.allowed, planned.charged = present
             space.take(planned.charged, 1)
             if count:
                 self.settle(row, ask, count)

@@ -31,6 +31,8 @@ from karpenter.scheduling.topology import Occupancy, Topology
 from karpenter.scheduling.waiting import Waiting
 
 Values = tuple[str, ...]
+_FEW_BINS = 64
+"""Up to so many planned nodes, one by one is asked whether a larger one would take who is left."""
 _NO_POOL = Refusal(
     place="",
     constraint="nodepool",
@@ -315,7 +317,7 @@ class Pass:
         if not group:
             return
         waiting = Waiting(group, self.topology.rules)
-        for ask in sorted(group, key=lambda a: (a.level, not self._founds(a), a.choices)):
+        for ask in sorted(group, key=lambda a: (a.level, self._turn(a), a.choices)):
             while ask.remaining:
                 self._place_on_bins(ask)
                 if not ask.remaining or self._open_for(ask, waiting):
@@ -325,9 +327,11 @@ class Pass:
                 waiting.update(ask)
             waiting.update(ask)
 
-    def _founds(self, ask: Ask) -> bool:
-        """Tell whether the ask must be near others, none of whom is on a node that is there."""
-        return bool(ask.profile.near) and not any(self.nodes.holds(r) for r in ask.profile.near)
+    def _turn(self, ask: Ask) -> int:
+        """Return when it is the ask's turn: first who founds a group, last who can only join others."""
+        if not ask.profile.near:
+            return 1
+        return 2 if any(self.nodes.holds(rule) for rule in ask.profile.near) else 0
 
     def _place_on_bins(self, ask: Ask) -> None:
         """Put pods on planned nodes, under whatever variant is as good as the present one."""
@@ -362,6 +366,9 @@ class Pass:
         if ask.home is not None or not ask.remaining:
             return True
         self._squeeze(ask)
+        # Limits may leave no other node to buy, but room for a larger one.
+        while ask.remaining and len(self.bins) <= _FEW_BINS and self.bins.grow(ask):
+            continue
         if not ask.remaining:
             return False
         refusals = self._refusals(ask)
