@@ -30,7 +30,7 @@ from karpenter.embedded.scheduler.model import ClusterModel, Placed
 from karpenter.embedded.scheduler.podclass import PodClass, signature_of
 from karpenter.embedded.scheduler.preemption import Eviction, find_eviction
 from karpenter.embedded.scheduler.queue import GroupKey, SchedulingQueue
-from karpenter.embedded.scheduler.scores import total_scores
+from karpenter.embedded.scheduler.scores import chosen
 from karpenter.embedded.scheduler.volumes import SELECTED_NODE, VolumePlan, VolumeView, plan_volumes
 from karpenter.kube.errors import Conflict, Invalid, NotFound, error_of
 from karpenter.kube.informer import Cache, Change
@@ -360,7 +360,7 @@ class Scheduler:
             self._fail(pod, pod_class, group, failure)
             return
         evaluation = evaluate(self.model, pod_class, plan, key=key)
-        node = self._choose(pod_class, evaluation, group[1])
+        node = chosen(self.model, pod_class, evaluation, group[1], self._rng)
         if node is None:
             self._refuse(pod, pod_class, group, evaluation, plan)
             return
@@ -381,19 +381,6 @@ class Scheduler:
         """Tell whether the promised node could take a pod of a class that fits nowhere else."""
         entry = self.model.nodes.get(nominated)
         return entry is not None and self._could_help(pod_class, np.array([entry.row]))
-
-    def _choose(self, pod_class: PodClass, evaluation: Evaluation, nominated: str) -> str | None:
-        promised = self.model.nodes.get(nominated)
-        if promised is not None and evaluation.feasible[promised.row]:
-            return nominated
-        rows = np.flatnonzero(evaluation.feasible)
-        if len(rows) == 0:
-            return None
-        if len(rows) > 1:
-            scores = total_scores(self.model, pod_class, rows)
-            rows = rows[scores == scores.max()]
-        names = sorted(self.model.rows[row].name for row in rows.tolist())  # type: ignore[union-attr]
-        return names[0] if len(names) == 1 else self._rng.choice(names)
 
     def _may_preempt(self, pod_class: PodClass) -> bool:
         return pod_class.may_preempt and any(

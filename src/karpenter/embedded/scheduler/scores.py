@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from karpenter.embedded.scheduler.filters import domain_counts, eligible_rows
+from karpenter.base.randomness import Random
+from karpenter.embedded.scheduler.filters import Evaluation, domain_counts, eligible_rows
 from karpenter.embedded.scheduler.model import Bools, ClusterModel, Ints, NodeRow
 from karpenter.embedded.scheduler.podclass import HOSTNAME, PodClass, spread_weight
 from karpenter.embedded.scheduler.predicates import node_affinity, term_holds, tolerates
@@ -147,6 +148,23 @@ def total_scores(model: ClusterModel, pod_class: PodClass, rows: Ints) -> Ints:
     for scorer, weight in SCORERS:
         total += weight * scorer(model, pod_class, rows)
     return total
+
+
+def chosen(
+    model: ClusterModel, pod_class: PodClass, evaluation: Evaluation, nominated: str, rng: Random
+) -> str | None:
+    """Return where a pod of the class goes: to its nominated node if it can, else to one of the best."""
+    promised = model.nodes.get(nominated)
+    if promised is not None and evaluation.feasible[promised.row]:
+        return nominated
+    rows = np.flatnonzero(evaluation.feasible)
+    if len(rows) == 0:
+        return None
+    if len(rows) > 1:
+        scores = total_scores(model, pod_class, rows)
+        rows = rows[scores == scores.max()]
+    names = sorted(model.rows[row].name for row in rows.tolist())  # type: ignore[union-attr]
+    return names[0] if len(names) == 1 else rng.choice(names)
 
 
 def _scaled(raw: Ints, *, reverse: bool = False) -> Ints:
