@@ -51,6 +51,33 @@ def test_the_heaviest_pool_wins_and_names_break_ties(weights: dict[str, int | No
     assert the_claim(a_problem([a_pod()], pools=pools)).pool.name == winner
 
 
+@pytest.mark.parametrize(
+    ("weights", "winner"),
+    [((None, None), "a"), ((5, 5), "a"), ((5, None), "a"), ((None, 5), "b"), ((4, 5), "b")],
+)
+def test_of_pools_of_one_weight_the_cheaper_one_buys(
+    weights: tuple[int | None, int | None], winner: str
+) -> None:
+    """Names decide only where prices don't; a heavier pool buys whatever it costs."""
+    types = [an_instance_type("cheap", price=1.0), an_instance_type("dear", price=5.0)]
+    pools = [
+        a_nodepool(name, weight=weight, requirements=[(labels.INSTANCE_TYPE, "In", [kind])])
+        for name, weight, kind in zip("ab", weights, ("cheap", "dear"), strict=True)
+    ]
+    assert the_claim(a_problem([a_pod()], pools=pools, instance_types=types)).pool.name == winner
+
+
+def test_when_the_cheapest_pool_is_used_up_its_equals_follow_by_price() -> None:
+    """Three pools of one weight, one node each: cheapest first, whatever their names."""
+    types = [an_instance_type(f"t{price}", cpu="2", price=price) for price in (1.0, 2.0, 3.0)]
+    pools = [
+        a_nodepool(name, limits={"nodes": "1"}, requirements=[(labels.INSTANCE_TYPE, "In", [kind.name])])
+        for name, kind in zip(("b", "c", "a"), types, strict=True)
+    ]
+    plan = planned(a_problem(some_pods(2, cpu="1500m"), pools=pools, instance_types=types))
+    assert pools_used(plan) == ["b", "c"]
+
+
 def test_a_pod_that_names_its_pool_gets_it_whatever_the_weights() -> None:
     """Selecting by the pool's label, or by a label that only a light pool has."""
     pools = [a_nodepool("heavy", weight=100), a_nodepool("light", weight=1, labels={"team": "a"})]

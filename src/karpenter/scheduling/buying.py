@@ -45,29 +45,36 @@ class Buyer:
         merged = space.admit(space.requirements, ask.demands)
         return not isinstance(merged, str) and bool(openable(space, merged, ask).any())
 
-    def find_home(self, ask: Ask, first: int) -> None:
-        """Find the first pool, from the one at `first` on, that can buy a node for one pod of the ask."""
+    def find_home(self, ask: Ask, tried: frozenset[int] = frozenset()) -> None:
+        """Find the pool to buy a node from for one pod of the ask; those in `tried` could not.
+
+        The heaviest that can; among those of one weight the one where the pod costs least, then the first.
+        """
         versions = tuple(s.limits_version for s in self.spaces)
-        key = (ask.demands, ask.wanted.tobytes(), ask.ports, first, versions)
+        key = (ask.demands, ask.wanted.tobytes(), ask.ports, tried, versions)
         known = self._homes.get(key)
         if known is None:
-            known = self._homes[key] = self._home(ask, first)
+            known = self._homes[key] = self._home(ask, tried)
         ask.home, ask.worth, ask.choices = known
 
-    def _home(self, ask: Ask, first: int) -> tuple[int | None, float, int]:
+    def _home(self, ask: Ask, tried: frozenset[int]) -> tuple[int | None, float, int]:
+        best: tuple[int | None, float, int] = (None, 0.0, 0)
         for i, space in enumerate(self.spaces):
+            if best[0] is not None and space.weight < self.spaces[best[0]].weight:
+                break
             merged = space.admit(space.requirements, ask.demands)
             if isinstance(merged, str):
                 continue
             usable = openable(space, merged, ask)
-            if i >= first and usable.any():
+            if i not in tried and usable.any():
                 own = space.evaluate(merged).price
                 everyone = space.evaluate(space.requirements).price
                 worth = cheapest_share(own[usable], space.room[usable], ask.wanted)
-                return i, worth, int((np.isfinite(own) & (own <= everyone)).sum())
-            if self.options.reserved_strict and space.awaits(merged, space.fits(ask.wanted)):
+                if best[0] is None or worth < best[1]:
+                    best = i, worth, int((np.isfinite(own) & (own <= everyone)).sum())
+            elif self.options.reserved_strict and space.awaits(merged, space.fits(ask.wanted)):
                 break
-        return None, 0.0, 0
+        return best
 
     def open(self, ask: Ask, waiting: Waiting, *, founding: bool) -> bool:
         """Buy nodes for the ask at hand and what goes well with it; tell whether any could be bought."""

@@ -52,7 +52,7 @@ def improved(current: Pass, more: Callable[[], bool], *, fee: float, memory: Mem
         _rebuild(current, menu, packing.patterns, asks, pods, held, free, before, fee)
     else:
         _take_back(current, free)
-    pools = {space.offer.pool.spec.weight or 0 for space in current.spaces}
+    pools = {space.weight for space in current.spaces}
     whole = not held and not current.nodes.nodes and len(pools) == 1
     # The search knows neither lots nor what is paid apart from what it chooses by.
     plain = not any(s.catalogue.lots or s.offer.interruption_cost for s in current.spaces)
@@ -63,7 +63,7 @@ def _weights(current: Pass) -> dict[int, set[int]]:
     """Return, by ask, the weights of the pools whose planned nodes hold its pods."""
     weights: dict[int, set[int]] = {}
     for planned in current.bins.bins:
-        weight = current.spaces[planned.pool].offer.pool.spec.weight or 0
+        weight = current.spaces[planned.pool].weight
         for i in planned.pods:
             weights.setdefault(i, set()).add(weight)
     return weights

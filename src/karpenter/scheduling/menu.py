@@ -41,7 +41,7 @@ class Menu:
         self._charges: Amounts = np.concatenate(charges)
         self._positions = positions
         self._first = np.concatenate([[0], np.cumsum([len(p) for p in positions])]).astype(np.int64)
-        self._weights = [space.offer.pool.spec.weight or 0 for space in spaces]
+        self._weights = [space.weight for space in spaces]
 
     def problem(self, counts: Amounts, rules: Sequence[Rule], fee: float) -> PackingProblem:
         """Return what is asked of the search; `counts` are the pods of each ask to place."""

@@ -178,7 +178,7 @@ class Pass:
         whole = self._whole(number)
         for variant in range(len(whole.variants)):
             whole.variant = variant
-            self.buyer.find_home(whole, 0)
+            self.buyer.find_home(whole)
             if whole.home is not None:
                 return True
         return False
@@ -224,7 +224,7 @@ class Pass:
         """Place the ask on existing nodes, and find where a node can be bought for the rest.
 
         As few preferences as possible are given up; among variants without a difference in that, existing
-        nodes come first, then the first pool, then the cheapest.
+        nodes come first, then the heaviest pool, then the cheapest.
         """
         while True:
             options = [i for i in ask.options() if i not in ask.tried]
@@ -236,12 +236,12 @@ class Pass:
             homes = []
             for option in options:
                 ask.variant = option
-                self.buyer.find_home(ask, 0)
+                self.buyer.find_home(ask)
                 if ask.home is not None:
-                    homes.append((ask.home, ask.worth, ask.variant))
+                    homes.append((-self.spaces[ask.home].weight, ask.worth, ask.home, ask.variant))
             if homes:
-                ask.variant = min(homes)[2]
-                self.buyer.find_home(ask, 0)
+                ask.variant = min(homes)[3]
+                self.buyer.find_home(ask)
                 return
             last = max(ask.options())
             if last + 1 >= len(ask.variants):
@@ -352,11 +352,13 @@ class Pass:
             founding = all(r in ask.profile.selected for r in ask.profile.near)
             if not founding:
                 return False
+        tried: frozenset[int] = frozenset()
         while ask.home is not None:
             waiting.update(ask)
             if self.buyer.open(ask, waiting, founding=founding):
                 return True
-            self.buyer.find_home(ask, ask.home + 1)
+            tried |= {ask.home}
+            self.buyer.find_home(ask, tried)
         return False
 
     def _relax(self, ask: Ask) -> bool:
