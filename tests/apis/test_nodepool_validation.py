@@ -67,6 +67,15 @@ def test_bad_requirements(spec: dict[str, object], field: str, message: str) -> 
     assert any(p.startswith(f"spec.template.spec.requirements[1].{field}: ") and message in p for p in found)
 
 
+@pytest.mark.parametrize(
+    ("value", "good"), [("", True), ("a.b_c-1", True), ("a/b", False), ("-a", False), ("a" * 64, False)]
+)
+def test_a_taints_value_is_a_label_value(value: str, good: bool) -> None:
+    """As Kubernetes demands of nodes, or they could never join."""
+    found = problems({"taints": [{"key": "a", "value": value, "effect": "NoSchedule"}]})
+    assert [f.partition(":")[0] for f in found] == ([] if good else ["spec.template.spec.taints[0].value"])
+
+
 def test_taints_repeat_across_both_lists() -> None:
     """A startup taint may not repeat a taint's key and effect; another effect is fine."""
     taint = {"key": "a", "effect": "NoSchedule"}

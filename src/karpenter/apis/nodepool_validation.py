@@ -195,7 +195,7 @@ def _taint(taint: Taint, path: str) -> list[FieldError]:
         return [FieldError(f"{path}.key", "", "a taint needs a key", "e.g. example.com/dedicated")]
     found = qualified_name(taint.key, f"{path}.key")
     if taint.value:
-        found += qualified_name(taint.value, f"{path}.value")
+        found += label_value(taint.value, f"{path}.value")
     if taint.effect not in (*EFFECTS, ""):
         found.append(
             FieldError(f"{path}.effect", taint.effect, "is not a taint effect", f"use {_or(EFFECTS)}")
