@@ -292,8 +292,8 @@ def _candidates(space: PoolSpace, start: Requirements, prices: Prices) -> Amount
         found = frontier(prices, space.room)
     if len(found) > _MOST_TYPES:
         steps = np.geomspace(prices[found[0]] + NODE_FEE, prices[found[-1]] + NODE_FEE, _MOST_TYPES)
-        spots = np.searchsorted(prices[found] + NODE_FEE, steps - _EPSILON)
-        found = found[np.unique(np.minimum(spots, len(found) - 1))]
+        spots = np.minimum(np.searchsorted(prices[found] + NODE_FEE, steps - _EPSILON), len(found) - 1)
+        found = found[sorted(set(spots.tolist()))]
     return found
 
 

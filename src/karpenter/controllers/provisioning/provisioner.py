@@ -33,7 +33,7 @@ NO_POOLS = "no dynamic nodepools found"
 NO_TYPES = "could not list the instance types of a nodepool"
 
 _CONFIRM_AFTER_SECONDS = 5.0
-_LEAST_SEARCH_SECONDS = 0.03
+_LEAST_SEARCH_SECONDS = 0.15
 _SEARCH_SECONDS_PER_POD = 2e-5
 
 
