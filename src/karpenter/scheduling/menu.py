@@ -12,6 +12,8 @@ from karpenter.scheduling.space import PoolSpace, conflicting
 from karpenter.scheduling.topology import Rule
 
 _NO_BOUND = 2**40
+_MOST_COUNTED = 8
+"""How many rules are counted like resources: each makes the search a little slower."""
 
 
 class Menu:
@@ -47,14 +49,18 @@ class Menu:
         """Return what is asked of the search; `counts` are the pods of each ask to place."""
         room = np.concatenate([s.room[self.type[self.pool == i]] for i, s in enumerate(self.spaces)])
         usage, remaining = self._limits()
+        allowed = self._allowed()
+        counted = counted_rules(self.asks, counts, allowed)
+        tally, most = tallies(self.asks, rules, counted)
+        room = np.concatenate([room, np.broadcast_to(most, (len(room), len(counted)))], axis=1)
         return PackingProblem(
-            wanted=np.array([a.wanted for a in self.asks]),
+            wanted=np.concatenate([np.array([a.wanted for a in self.asks]), tally], axis=1),
             count=counts,
             most=np.array([min(a.most, _NO_BOUND) for a in self.asks]),
             room=room,
             price=self.price,
-            allowed=self._allowed(),
-            apart=_apart(self.asks, rules),
+            allowed=allowed,
+            apart=_apart(self.asks, rules, allowed, counted),
             usage=usage,
             remaining=remaining,
             fee=fee,
@@ -145,16 +151,22 @@ def start_patterns(menu: Menu, bins: Sequence[Bin], position: dict[int, int]) ->
     return [NodePattern(offer=row, counts=counts, copies=n) for (row, counts), n in sorted(found.items())]
 
 
-def _apart(asks: Sequence[Ask], rules: Sequence[Rule]) -> Mask | None:
+def _apart(asks: Sequence[Ask], rules: Sequence[Rule], allowed: Mask, counted: Sequence[int]) -> Mask | None:
     """Return which asks can never share a node: by rules over host names, or by their host ports.
 
-    Where a rule lets a few of another ask's pods stay, this is stricter than need be.
+    Where a rule lets a few of another ask's pods stay, this is stricter than need be, except for the
+    `counted` rules, whose owners are counted on every node instead.
     """
     apart = np.zeros((len(asks), len(asks)), dtype=np.bool_)
     for number in sorted({r for a in asks for r in a.profile.owned}):
         owners = [i for i, a in enumerate(asks) if number in a.profile.owned]
         selected = [i for i, a in enumerate(asks) if number in a.profile.selected]
-        apart[np.ix_(owners, selected)] = True
+        away = np.zeros_like(apart)
+        away[np.ix_(owners, selected)] = True
+        if number in counted:
+            both = sorted(set(owners) & set(selected))
+            away[np.ix_(both, both)] = False
+        apart |= away
     ported = [(i, a.ports) for i, a in enumerate(asks) if a.ports]
     for i, ports in ported:
         for j, others in ported:
@@ -164,4 +176,32 @@ def _apart(asks: Sequence[Ask], rules: Sequence[Rule]) -> Mask | None:
         return None
     apart |= apart.T
     np.fill_diagonal(apart, False)
-    return apart
+    # Whoever can never be on the same node anyway needs no rule.
+    places = allowed.astype(np.float32)
+    apart &= places @ places.T > 0
+    return apart if apart.any() else None
+
+
+def counted_rules(asks: Sequence[Ask], counts: Amounts, allowed: Mask) -> list[int]:
+    """Return the rules whose owners are best counted on every node, like a resource, those that matter most.
+
+    That is exact among pods that both have the rule and are selected by it, of several shapes.
+    """
+    members: dict[int, list[int]] = {}
+    for i, ask in enumerate(asks):
+        for number in ask.profile.owned:
+            if number in ask.profile.selected:
+                members.setdefault(number, []).append(i)
+    found = []
+    for number, group in members.items():
+        if (allowed[group].sum(axis=0, dtype=np.int64) > 1).any():
+            found.append((-int(counts[group].sum()), number))
+    return sorted(number for _, number in sorted(found)[:_MOST_COUNTED])
+
+
+def tallies(asks: Sequence[Ask], rules: Sequence[Rule], counted: Sequence[int]) -> tuple[Amounts, Amounts]:
+    """Return what a pod of each ask [ask, rule] counts, and how much an empty node [rule] can take."""
+    wanted = [[int(n in a.profile.owned and n in a.profile.selected) for n in counted] for a in asks]
+    most = [1 if rules[n].kind == "anti" else rules[n].max_skew for n in counted]
+    shape = (len(asks), len(counted))
+    return np.array(wanted, dtype=np.int64).reshape(shape), np.array(most, dtype=np.int64)

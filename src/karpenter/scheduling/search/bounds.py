@@ -36,6 +36,8 @@ class ResourcePrices:
         self.prices: Matrix = even_prices(space)
         """[resource, offer] The best found so far, USD per hour and unit."""
         self.bound = total(space, self.prices)
+        self._kept: Matrix = np.zeros((0, len(space.room)))
+        """[candidate, resource] Prices that were the best for some offer the last time."""
         self._active: list[int] = []
         self._placed: Mask = np.zeros(self._holds.shape, dtype=np.bool_)
         self._solver = self._empty()
@@ -151,11 +153,12 @@ class ResourcePrices:
     def _evaluate(self, worth: Matrix, prices: Matrix) -> Amounts:
         """Extend `prices` to all offers, keep them if they are better; return offers that need their own."""
         space = self.space
-        candidates = np.concatenate([prices, (self.prices / space.price).T])
+        candidates = np.concatenate([prices, self._kept])
         candidates = candidates[candidates.sum(axis=1) > 0]
-        value = candidates @ self._wanted
+        if not len(candidates):
+            return np.zeros(0, dtype=np.int64)
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(worth > 0, value / worth, np.inf)
+            ratio = np.where(worth > 0, candidates @ self._wanted / worth, np.inf)
         lowest = np.stack([_lowest(ratio, kind) for kind in self._kinds], axis=1)
         full = candidates @ self._room
         score = lowest[:, self._kind_of] * np.where(full > 0, space.price / np.maximum(full, 1e-30), 0.0)
@@ -163,6 +166,7 @@ class ResourcePrices:
         offers = np.arange(len(space.price))
         chosen = candidates[best].T * (space.price / np.maximum(full[best, offers], 1e-30))
         bound = total(space, chosen)
+        self._kept = candidates[np.unique(best)]
         if bound > self.bound:
             self.bound, self.prices = bound, chosen
         short = score[best, offers]

@@ -102,9 +102,9 @@ class Realisation:
         if (space.usage[pattern.offer] > self.limits).any():
             return None
         counts = np.zeros(len(space.demand), dtype=np.int64)
+        most = space.cap[pattern.offer].astype(np.int64)
         for cluster, pods in pattern.counts:
-            self._share(self._clusters[cluster], pods, counts)
-        np.minimum(counts, space.cap[pattern.offer].astype(np.int64), out=counts)
+            self._share(self._clusters[cluster], pods, counts, most)
         used = np.flatnonzero(counts)
         left = space.room[:, pattern.offer] - space.wanted[:, used] @ counts[used]
         while (left < 0).any():
@@ -122,14 +122,15 @@ class Realisation:
         self.limits -= space.usage[pattern.offer]
         return NodePattern(pattern.offer, tuple((int(a), int(counts[a])) for a in used), 1)
 
-    def _share(self, asks: Amounts, pods: int, counts: Amounts) -> None:
-        """Let a node have `pods` of a cluster, of each ask its share as far as it goes."""
+    def _share(self, asks: Amounts, pods: int, counts: Amounts, most: Amounts) -> None:
+        """Let a node have `pods` of a cluster, of each ask its share as far as it goes, at most `most`."""
         need = self.need[asks] - counts[asks]
         total = int(need.sum())
-        pods = min(pods, total)
-        if not pods:
+        if not total:
             return
         self._credit[asks] += pods * need / total
+        need = np.minimum(need, most[asks])
+        pods = min(pods, int(need.sum()))
         taken = np.minimum(np.maximum(np.floor(self._credit[asks]), 0), need).astype(np.int64)
         excess = int(taken.sum()) - pods
         order = np.argsort(-(self._credit[asks] - taken), kind="stable")

@@ -21,7 +21,7 @@ from karpenter.scheduling.search.space import Matrix, Space
 _CELLS = 60_000
 """Rows times asks that a pricing move works on at once: a few milliseconds."""
 _SMOOTH = 0.5
-_PER_OFFER = 3
+_PER_OFFER = 2
 _ENOUGH = 40
 _CEILING = 3.0
 _NEAR = 0.06
@@ -49,6 +49,11 @@ class Generation:
         self.dry = 0
         """Rounds in a row that found nothing."""
         self.rounds = 0
+
+    def learn(self, offers: Amounts, counts: Matrix) -> int:
+        """Give the program fillings; return how many it didn't have."""
+        penalty = penalties(self.space, np.arange(counts.shape[1]), counts)
+        return self.master.add(offers, counts, self.space.cost[offers] + penalty)
 
     def run(self, more: Callable[[], bool], rounds: int, dry: int) -> bool:
         """Solve and price until so many rounds altogether, or dry ones; return False when `more` ended it."""
@@ -149,9 +154,7 @@ class Generation:
         order = order[place < _PER_OFFER]
         if not len(order):
             return 0
-        offers, counts = offers[order], counts[order]
-        penalty = penalties(self.space, np.arange(counts.shape[1]), counts)
-        return self.master.add(offers, counts, self.space.cost[offers] + penalty)
+        return self.learn(offers[order], counts[order])
 
 
 def dear(space: Space) -> Matrix:

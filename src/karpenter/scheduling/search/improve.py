@@ -21,6 +21,9 @@ _UPS = (0.5, 0.7, 0.3, 1.0)
 _PROGRESS = 5e-4
 _REARRANGEMENTS = 24
 _DRY = 12
+_SLOW = 0.002
+"""A large program goes on while `_ROUNDS` rounds gain this much."""
+_ROUNDS = 6
 _MANY = 160
 _CLUSTERS = 120
 
@@ -90,12 +93,15 @@ class _Search:
         self._few = space
         self._generation: Generation | None = None
         self._base: Prices = np.zeros(0)
+        self._hurry = False
+        """The program is large: its last per mille are not worth what they take."""
 
     def run(self) -> None:
         """Bound, generate and round, then rearrange and go on generating in turn, until told to stop."""
         if not self._more():
             return
-        if len(self.space.demand) > _MANY:
+        self._hurry = len(self.space.demand) > _MANY
+        if self._hurry:
             self._few = coarse(self.space, least_worth(self.space, even_prices(self.space)), _CLUSTERS)
             if not self._more():
                 return
@@ -106,6 +112,7 @@ class _Search:
         if not finished:
             return
         self._generation = Generation(self._few, self._rng, bounds.prices)
+        self._learn(self.best)
         if not self._generate():
             return
         while self._more():
@@ -117,13 +124,37 @@ class _Search:
             if self._generation.master.objective < before * (1 - _PROGRESS) and not self._round(4):
                 return
 
+    def _learn(self, plan: Plan) -> None:
+        """Show the program the nodes of a plan, as many as it has asks at most."""
+        assert self._generation is not None
+        patterns = sorted(plan.patterns, key=lambda p: -p.copies)[: len(self._few.demand)]
+        cluster = np.zeros(len(self.space.demand), dtype=np.int64)
+        for number, asks in enumerate(self._few.members if self._few is not self.space else ()):
+            cluster[asks] = number
+        if self._few is self.space:
+            cluster = np.arange(len(self.space.demand))
+        counts = np.zeros((len(patterns), len(self._few.demand)))
+        for row, pattern in enumerate(patterns):
+            for ask, pods in pattern.counts:
+                counts[row, cluster[ask]] += pods
+        offers = np.array([p.offer for p in patterns], dtype=np.int64)
+        # Clusters are as large as their mean: what holds small ones need not hold those.
+        fits = (counts <= self._few.cap[offers]).all(axis=1)
+        fits &= (self._few.wanted @ counts.T <= self._few.room[:, offers]).all(axis=0)
+        self._generation.learn(offers[fits], counts[fits])
+
     def _generate(self) -> bool:
-        """Generate columns until none is found, rounding now and then; return False when told to stop."""
+        """Generate columns while that pays, rounding now and then; return False when told to stop."""
         assert self._generation is not None
         milestone = _FIRST_ROUNDING
-        while self._generation.dry < 1:
-            if not self._generation.run(self._more, milestone, 1):
-                return False
+        pays = True
+        while self._generation.dry < 1 and pays:
+            while pays and self._generation.dry < 1 and self._generation.rounds < milestone:
+                before = self._generation.master.objective
+                rounds = min(milestone, self._generation.rounds + _ROUNDS)
+                if not self._generation.run(self._more, rounds, 1):
+                    return False
+                pays = not self._hurry or self._generation.master.objective < before * (1 - _SLOW)
             milestone *= 2
             if self._generation.dry < 1 and not self._round(1):
                 return False

@@ -42,6 +42,7 @@ class Master:
             ("output_flag", False),
             ("threads", 1),
             ("presolve", "off"),
+            ("simplex_strategy", 4),
             ("simplex_iteration_limit", _ITERATIONS),
         ):
             solver.setOptionValue(option, value)

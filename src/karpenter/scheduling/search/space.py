@@ -88,7 +88,8 @@ def space_of(problem: PackingProblem) -> Space:
 
 def _kinds(problem: PackingProblem) -> Amounts:
     seen: dict[bytes, int] = {}
-    rows = np.packbits(problem.allowed, axis=1)
+    few = (problem.most < problem.count)[:, None]
+    rows = np.packbits(np.concatenate([few, problem.allowed], axis=1), axis=1)
     return np.array([seen.setdefault(row.tobytes(), len(seen)) for row in rows], dtype=np.int64)
 
 
