@@ -39,6 +39,8 @@ SPARED: dict[str, str] = {
     "scheduling/assign.py:_Deal._evenly": "deals many pods at once as one by one would have, only faster",
 }
 """What is not mutated (a pattern of path, or path:function), and why."""
+UNNOTICED = ("_EPSILON", "_KEPT_", "_AS_GOOD")
+"""Bounds that only rounding, a cache's size or the look of a good enough plan depends on are not moved."""
 
 NEGATED = {
     ast.Eq: "!=", ast.NotEq: "==", ast.Lt: ">=", ast.LtE: ">", ast.Gt: "<=", ast.GtE: "<",
@@ -119,6 +121,8 @@ class Places(ast.NodeVisitor):
         if len(node.ops) == 1:
             left, right = self._source(node.left), self._source(node.comparators[0])
             for table in (NEGATED, MOVED):
+                if table is MOVED and any(word in left + right for word in UNNOTICED):
+                    continue
                 if type(node.ops[0]) in table:
                     self._add(node, f"({left} {table[type(node.ops[0])]} {right})")
         self.generic_visit(node)
