@@ -83,13 +83,14 @@ class Provisioner:
         snapshot = cluster.snapshot()
         demand = demand_of(self._context, snapshot)
         self._teller.invalid(demand)
-        self._meters.zones(pods_by_zone(demand.pods, snapshot))
         if not demand.pods:
+            self._meters.zones({})
             self._meters.unschedulable.set(0)
             await self._headroom.keep({}, self._catalogues, self._versions)
             return None
         log.info(FOUND, pods=shortened(pod_key(p) for p in demand.pods), count=len(demand.pods))
         problem = problem_of(self._context, snapshot, demand.pods, self._catalogues, self._versions)
+        self._meters.zones(pods_by_zone(problem))
         if not usable_pools(snapshot):
             log.info(NO_POOLS)
         with self._meters.solving(self._context.clock, len(demand.pods)):
