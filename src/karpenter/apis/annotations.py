@@ -22,6 +22,9 @@ CAPACITY_TYPE_MIX = f"{known.OWN_DOMAIN}/capacity-type-mix"
 PLANNED_PRICE = f"{known.OWN_DOMAIN}/planned-price"
 """Of a NodeClaim: USD per hour that it counts against price limits until its machine is launched."""
 
+PLANNED_LOT = f"{known.OWN_DOMAIN}/planned-lot"
+"""Of a NodeClaim: the reservation, commitment or price step that it is meant to be bought from."""
+
 MICRO = 1_000_000
 """Micro-USD in a dollar."""
 _LARGEST = Decimal(1_000_000_000)

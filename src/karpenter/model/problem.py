@@ -84,6 +84,8 @@ class PlannedClaim(msgspec.Struct, frozen=True, kw_only=True):
     price: float
     """USD per hour of its cheapest available compatible offering."""
     min_values_relaxed: bool = False
+    lot: str = ""
+    """What it draws on of which there is only so much (`karpenter.scheduling.stock`); empty: nothing."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ class _Shape(msgspec.Struct, frozen=True):
     instance_types: tuple[str, ...]
     requests: dict[str, int]
     price: float
+    lot: str
 
 
 def planned_claims(spaces: list[PoolSpace], bins: list[Bin], axis: Axis) -> list[PlannedClaim]:
@@ -47,6 +48,7 @@ def planned_claims(spaces: list[PoolSpace], bins: list[Bin], axis: Axis) -> list
                 pods=tuple(sorted(key for keys in planned.pods.values() for key in keys)),
                 price=shape.price,
                 min_values_relaxed=planned.relaxed,
+                lot=shape.lot,
             )
         )
     return claims
@@ -69,6 +71,7 @@ def _shape(space: PoolSpace, planned: Bin, axis: Axis) -> _Shape:
         instance_types=tuple(names[i] for i in listed),
         requests={n: a for n, a in axis.resources(pattern.used + daemons).items() if not is_drive(n)},
         price=float(space.evaluate(requirements).usd[listed[0]]),
+        lot=lot_of(requirements),
     )
 
 

@@ -19,6 +19,8 @@ from karpenter.model.requirements import Requirement, Requirements
 LOT: Final = "simulation.karpenter.sh/lot"
 """Label of planned nodes while a plan is made; no claim shows it."""
 NO_LOT: Final = "-"
+STEP: Final = "#"
+"""What only the names of lots have in them that are steps of a price."""
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -47,7 +49,7 @@ def sources(kind: InstanceType, offering: Offering, reservation_label: str) -> I
         yield Source(reservation or place, max(0, offering.stock), offering.price, offering.hazard, pin)
         return
     for number, (count, price) in enumerate(offering.steps):
-        name = f"{offering.commitment or place}#{number}"
+        name = f"{offering.commitment or place}{STEP}{number}"
         yield Source(name, count, price, offering.hazard, Requirements())
     yield Source(NO_LOT, None, offering.price, offering.hazard, Requirements())
 

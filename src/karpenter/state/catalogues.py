@@ -1,10 +1,11 @@
 """What each pool could buy when it was last asked, and for how much."""
 
 from karpenter.apis import labels as known
-from karpenter.apis.annotations import PLANNED_PRICE, micro_usd
+from karpenter.apis.annotations import PLANNED_LOT, PLANNED_PRICE, micro_usd
 from karpenter.apis.karpenter import NodeClaim
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.requirements import Requirements
+from karpenter.scheduling.stock import STEP
 
 Prices = dict[tuple[str, str, str], float]
 """USD per hour by instance type, zone and capacity type."""
@@ -37,8 +38,13 @@ class Catalogues:
     def price(self, claim: NodeClaim) -> float | None:
         """Return what a claim's machine costs, USD per hour; None when its offering is not in the catalogue.
 
-        Reservations share a place in the index with each other: the cheapest counts.
+        Reservations share a place in the index with each other: the cheapest counts. A machine bought at a
+        step of its price keeps that.
         """
+        if STEP in claim.metadata.annotations.get(PLANNED_LOT, ""):
+            agreed = _planned_price(claim)
+            if agreed is not None:
+                return agreed
         labels = claim.metadata.labels
         pool = labels.get(known.NODEPOOL, "")
         if pool not in self._prices:

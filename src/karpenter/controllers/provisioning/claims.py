@@ -13,7 +13,7 @@ import structlog
 from prometheus_client import Counter
 
 from karpenter.apis import labels as known
-from karpenter.apis.annotations import PLANNED_PRICE
+from karpenter.apis.annotations import PLANNED_LOT, PLANNED_PRICE
 from karpenter.apis.karpenter import NodeClaim, NodeClaimSpec, NodePool, ResourceRequests
 from karpenter.apis.meta import ObjectMeta, OwnerReference
 from karpenter.apis.nodepool_hash import nodepool_hash
@@ -70,6 +70,8 @@ def claim_for(
         annotations[known.MIN_VALUES_RELAXED] = "true" if planned.min_values_relaxed else "false"
     if planned.price:
         annotations[PLANNED_PRICE] = f"{planned.price:.9f}".rstrip("0").rstrip(".")
+    if planned.lot:
+        annotations[PLANNED_LOT] = planned.lot
     if planned.pods:
         annotations[reservations.PLANNED_PODS] = reservations.render(planned.pods)
     reference = template.spec.node_class_ref
@@ -143,14 +145,15 @@ async def create_claims(context: Context, planned: Sequence[PlannedClaim], reaso
 
 def _within_limits(context: Context, planned: Sequence[PlannedClaim]) -> list[NodeClaim | str]:
     """Turn wishes into drafts, in order, until a pool's limit would be passed; then into the reason."""
-    limits = Limits(context)
+    limits = Limits(context, planned)
     drafts: list[NodeClaim | str] = []
     for wish in planned:
         pool = context.cluster.pool(wish.pool.name) or wish.pool
         types = context.cluster.catalogue(pool.name)
         name = f"{pool.name}-{name_suffix(context.rng)}"
-        draft = claim_for(wish, name, nodepool_hash(wish.pool), types, context.well_known_labels)
-        passed = limits.passed(pool, draft, wish.price)
+        safe = limits.safe(pool, wish)
+        draft = claim_for(safe, name, nodepool_hash(wish.pool), types, context.well_known_labels)
+        passed = limits.passed(pool, draft, safe.price)
         if passed:
             drafts.append(f"limits of nodepool {pool.name} exceeded: {', '.join(passed)}")
             log.info(LIMIT_REACHED, NodePool=pool.name, resources=passed)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from karpenter.apis import conditions
 from karpenter.apis import labels as known
+from karpenter.apis.annotations import PLANNED_LOT
 from karpenter.apis.core import Pod
 from karpenter.apis.karpenter import NodePool
 from karpenter.base.quantity import Resources, resources_of, subtract
@@ -125,8 +126,8 @@ def problem_of(
 def held(snapshot: Snapshot, reservation_label: str) -> dict[str, int]:
     """Return how much of what is scarce the claims that are not launched yet will take, by its name.
 
-    Names are those of `karpenter.scheduling.stock`: a reservation's id, or `type/zone/capacity type`. Once a
-    machine is launched the cloud counts it.
+    Names are those of `karpenter.scheduling.stock`: a reservation's id, `type/zone/capacity type`, a step of
+    a price. Once a machine is launched the cloud counts it.
     """
     counts: dict[str, int] = {}
     for node in snapshot.nodes:
@@ -135,7 +136,8 @@ def held(snapshot: Snapshot, reservation_label: str) -> dict[str, int]:
         wanted = Requirements.from_specs(node.claim.spec.requirements)
         place = [wanted.single_value(k) for k in (known.INSTANCE_TYPE, known.ZONE, known.CAPACITY_TYPE)]
         reservation = wanted.single_value(reservation_label) if reservation_label else ""
-        name = reservation or ("/".join(place) if all(place) else "")
+        planned = node.claim.metadata.annotations.get(PLANNED_LOT, "")
+        name = reservation or planned or ("/".join(place) if all(place) else "")
         if name:
             counts[name] = counts.get(name, 0) + 1
     return dict(sorted(counts.items()))
