@@ -196,3 +196,71 @@ def mismatches(value: Any, schema: Any, definitions: Any, at: str = "$") -> Iter
                 yield f"{at}: has {name}"
             elif isinstance(others, dict):
                 yield from mismatches(item, others, definitions, f"{at}.{name}")
+
+
+MONEY_POOL = {
+    "apiVersion": "karpenter.sh/v1",
+    "kind": "NodePool",
+    "metadata": {"name": "thrifty", "annotations": {"karpenter.sh/price-limit-per-hour": "0.25"}},
+    "spec": {
+        "template": {
+            "spec": {
+                "requirements": [{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}],
+                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
+            }
+        }
+    },
+}
+
+
+def test_limits_on_money_are_held_and_shown(tmp_path: Path) -> None:
+    """The plan spends what the annotation and the option allow, and says how much of each is used."""
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": "there",
+            "labels": {
+                "karpenter.sh/nodepool": "thrifty",
+                "node.kubernetes.io/instance-type": "m.2",
+                "topology.kubernetes.io/zone": "a",
+                "karpenter.sh/capacity-type": "on-demand",
+            },
+        },
+    }
+    files = (MONEY_POOL, node, workload(replicas=20))
+    options = {"scenario": {"instanceTypes": TYPES}, "cluster_price_limit": "10"}
+    found = report(tmp_path, *files, **options)
+    assert found.unschedulable
+    assert 0 < found.new_nodes_cost_per_hour <= 0.15 + 1e-9
+    first, last = found.price_limits
+    assert (first.name, first.limit_per_hour, first.used_per_hour) == ("nodepool/thrifty", 0.25, 0.1)
+    assert first.planned_per_hour == pytest.approx(found.new_nodes_cost_per_hour)
+    assert (last.name, last.limit_per_hour, last.used_per_hour) == ("cluster", 10.0, 0.1)
+    _, table, _ = plan(tmp_path, *files, output="table", **options)
+    assert "nodepool/thrifty: $" in table
+    assert "of the price limit of $0.2500/h" in table
+    options["cluster_price_limit"] = "0.1"
+    assert report(tmp_path, *files, **options).new_nodes == []
+
+
+def test_a_limit_on_money_must_be_money(tmp_path: Path) -> None:
+    """A flag or an annotation that is no amount is refused, with an example of one."""
+    code, _, err = plan(tmp_path, workload(), cluster_price_limit="a lot")
+    assert code == REFUSED
+    assert '--cluster-price-limit a lot: want an amount in US dollars, such as "12.50"' in err
+    annotations = {"karpenter.sh/price-limit-per-hour": "$1"}
+    wrong = {**MONEY_POOL, "metadata": {"name": "wrong", "annotations": annotations}}
+    code, _, err = plan(tmp_path, wrong, workload())
+    assert code == REFUSED
+    assert "price-limit-per-hour" in err
+
+
+def test_nothing_is_bought_below_the_cut_off(tmp_path: Path) -> None:
+    """With a priority cut-off, pods below it are left out with the reason and the way out."""
+    high = workload(name="high", replicas=1, priority=5)
+    found = report(tmp_path, workload(name="low", replicas=1), high, expendable_below=1)
+    assert [key.split("-")[0] for node in found.new_nodes for key in node.pods] == ["default/high"]
+    ((_, refused),) = found.unschedulable.items()
+    assert refused.reasons[0].constraint == "priority"
+    assert "priority 1 or more" in refused.reasons[0].remedy

@@ -22,6 +22,8 @@ CAPACITY_TYPE_MIX = f"{known.OWN_DOMAIN}/capacity-type-mix"
 PLANNED_PRICE = f"{known.OWN_DOMAIN}/planned-price"
 """Of a NodeClaim: USD per hour that it counts against price limits until its machine is launched."""
 
+PRICE_USED = f"{known.OWN_DOMAIN}/price-per-hour"
+"""In status.resources of a NodePool: USD per hour of its machines and of those on their way."""
 PLANNED_LOT = f"{known.OWN_DOMAIN}/planned-lot"
 """Of a NodeClaim: the reservation, commitment or price step that it is meant to be bought from."""
 

@@ -87,6 +87,12 @@ def plan(
     zones: Annotated[str, typer.Option(help="Buy in these zones only, by commas.")] = "",
     preference_policy: Annotated[str, typer.Option(help="Respect (default) or Ignore.")] = "",
     min_values_policy: Annotated[str, typer.Option(help="Strict (default) or BestEffort.")] = "",
+    cluster_price_limit: Annotated[
+        str, typer.Option(help="Most that all nodes may cost, USD per hour, e.g. 12.50.")
+    ] = "",
+    expendable_pods_priority_cutoff: Annotated[
+        int | None, typer.Option(help="Buy nothing for pods of lower priority.")
+    ] = None,
     solve_budget: Annotated[str, typer.Option(help="Longest time to search for a cheaper plan.")] = "1s",
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="Count steps, not seconds: same input, same bytes.")
@@ -106,6 +112,8 @@ def plan(
         zones=zones,
         preference_policy=preference_policy,
         min_values_policy=min_values_policy,
+        cluster_price_limit=cluster_price_limit,
+        expendable_below=expendable_pods_priority_cutoff,
         solve_budget=solve_budget,
         deterministic=deterministic,
         exit_code=exit_code,

@@ -6,6 +6,7 @@ import msgspec
 import yaml
 
 from karpenter.apis import labels as known
+from karpenter.apis.annotations import parse_usd
 from karpenter.apis.karpenter import (
     NodeClaimTemplate,
     NodeClaimTemplateSpec,
@@ -50,6 +51,8 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     zones: str = ""
     preference_policy: str = ""
     min_values_policy: str = ""
+    cluster_price_limit: str = ""
+    expendable_below: int | None = None
     solve_budget: str = "1s"
     deterministic: bool = False
     exit_code: bool = False
@@ -88,7 +91,14 @@ def plan_command(options: PlanOptions, *, stdin: BinaryIO, out: TextIO, err: Tex
     unread = inventory.unread()
     if unread:
         err.write(f"note: without meaning for a plan: {', '.join(unread)}\n")
-    report = report_of(plan, question.problem.snapshot, question.demand, question.catalogues, timing)
+    report = report_of(
+        plan,
+        question.problem.snapshot,
+        question.demand,
+        question.catalogues,
+        timing,
+        _usd(options.cluster_price_limit),
+    )
     _write(options, report, inventory, out)
     return UNSCHEDULABLE if options.exit_code and report.unschedulable else PLANNED
 
@@ -110,6 +120,8 @@ def question_of(options: PlanOptions, *, stdin: BinaryIO, err: TextIO, clock: Cl
         catalogues,
         respect_preferences=(options.preference_policy or settings.preference_policy) != "Ignore",
         min_values_strict=(options.min_values_policy or settings.min_values_policy) != "BestEffort",
+        price_limit=_usd(options.cluster_price_limit),
+        expendable_below=options.expendable_below,
     )
     return Question(problem, demand, catalogues, inventory)
 
@@ -126,6 +138,14 @@ def _check(options: PlanOptions) -> None:
     if not options.files:
         raise Refused("nothing to plan: name files or folders with -f, or - for standard input")
     _seconds(options.solve_budget)
+    _usd(options.cluster_price_limit)
+
+
+def _usd(text: str) -> int | None:
+    try:
+        return parse_usd(text) if text else None
+    except ValueError as error:
+        raise Refused(f"--cluster-price-limit {text}: {error}") from error
 
 
 def _seconds(text: str) -> float:

@@ -34,6 +34,8 @@ class Settings:
     ignore_dra_requests: bool = True
     cluster_price_limit: int | None = None
     """What machines of all pools together may cost, micro-USD per hour; None: as much as they like."""
+    expendable_below: int | None = None
+    """No machine is bought for pods of lower priority; None: for all."""
     default_spread: tuple[TopologySpreadConstraint, ...] = ()
     """Topology spread of pods that bring no constraints of their own."""
     observability: bool = True

@@ -8,6 +8,9 @@ checked. Custom kinds follow their schema and CEL rules (`karpenter.apis.validat
 from collections.abc import Mapping
 from typing import Any
 
+from karpenter.apis.annotations import validate_annotations
+from karpenter.apis.karpenter import NodePool
+from karpenter.apis.meta import ObjectMeta
 from karpenter.apis.validation import FieldError
 from karpenter.apis.validation.cel import CelError
 from karpenter.embedded import errors
@@ -22,6 +25,7 @@ from karpenter.embedded.store import Store
 from karpenter.embedded.validity import causes_of_create, meta_causes, name_rule
 
 DEFINITIONS = "customresourcedefinitions"
+_NODEPOOLS = "nodepools.karpenter.sh"
 _SPEC_ENDPOINTS = frozenset({"", "scale", "resize", "ephemeralcontainers"})
 _KEEP_STATUS_ON_CREATE = frozenset({"nodes"})
 
@@ -178,7 +182,19 @@ def _status_only(kind: Kind, obj: dict[str, Any], old: Mapping[str, Any]) -> dic
 
 def _custom_causes(kind: Kind, obj: dict[str, Any], old: dict[str, Any] | None) -> list[Cause]:
     assert kind.custom is not None
-    return [Cause(found.field, _with_fix(found)) for found in kind.custom.validator.validate(obj, old)]
+    found = list(kind.custom.validator.validate(obj, old))
+    if kind.group_resource == _NODEPOOLS:
+        found += _annotation_errors(obj, old)
+    return [Cause(each.field, _with_fix(each)) for each in found]
+
+
+def _annotation_errors(obj: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
+    """Return what is wrong with the annotations that the operator reads, unless it was before."""
+    notes = obj["metadata"].get("annotations") or {}
+    if old is not None and notes == (old["metadata"].get("annotations") or {}):
+        return []
+    texts = {key: value for key, value in notes.items() if isinstance(value, str)}
+    return list(validate_annotations(NodePool(metadata=ObjectMeta(annotations=texts))))
 
 
 def _definition_causes(definition: Mapping[str, Any]) -> list[Cause]:

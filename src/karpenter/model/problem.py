@@ -43,6 +43,8 @@ class SolveOptions(msgspec.Struct, frozen=True, kw_only=True):
     way, one of which might fail."""
     price_remaining: int | None = None
     """What all new nodes together may cost, micro-USD per hour; None: no limit."""
+    expendable_below: int | None = None
+    """No node is bought for pods of lower priority than this; None: for all."""
     reserved_capacity: bool = True
     """Whether reserved offerings may be bought from at all."""
 

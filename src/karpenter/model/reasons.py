@@ -19,6 +19,7 @@ Constraint = Literal[
     "volumeLimits",
     "daemonOverhead",
     "dra",
+    "priority",
     "nodepool",
     "unsupported",
 ]

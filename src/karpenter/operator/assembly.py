@@ -181,6 +181,7 @@ def settings_of(options: Options, solve_budget: Budget | None = None) -> Setting
         solve_budget=solve_budget or Budget(seconds=options.solve_budget),
         ignore_dra_requests=options.ignore_dra_requests,
         cluster_price_limit=options.cluster_price_limit,
+        expendable_below=options.expendable_pods_priority_cutoff,
         default_spread=options.scheduler_config,
         observability=not options.disable_cluster_state_observability,
     )

@@ -5,6 +5,7 @@ be parsed is refused at start, as a flag is, instead of silently becoming the de
 """
 
 import difflib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -70,6 +71,12 @@ def _seconds(value: str) -> float:
     if seconds < 0:
         raise ValueError("want a duration of zero or more, e.g. 10s")
     return seconds
+
+
+def _priority(value: str) -> int | None:
+    if value and not re.fullmatch(r"[+-]?\d{1,10}", value):
+        raise ValueError("want a whole number, e.g. -10")
+    return int(value) if value else None
 
 
 def _usd(value: str) -> int | None:
@@ -138,6 +145,9 @@ OPTIONS: tuple[Option, ...] = (
         "ignore-dra-requests", True, "refuse pods with resource claims instead of planning them", _boolean
     ),
     Option("cluster-price-limit", None, "most that all nodes may cost, USD per hour, e.g. 12.50", _usd),
+    Option(
+        "expendable-pods-priority-cutoff", None, "buy nothing for pods of lower priority, e.g. -10", _priority
+    ),
     Option("feature-gates", dict(FEATURE_GATES), "NAME=true,NAME=false", parse_feature_gates),
     Option("scheduler-config", (), "default topology spread constraints (YAML)", parse_scheduler_config),
     Option("solve-budget", 1.0, "longest time to search for a cheaper plan", _seconds),
@@ -176,6 +186,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ignore_dra_requests: bool
     cluster_price_limit: int | None
     """Micro-USD per hour."""
+    expendable_pods_priority_cutoff: int | None
     feature_gates: dict[str, bool]
     scheduler_config: tuple[TopologySpreadConstraint, ...]
     solve_budget: float

@@ -58,11 +58,17 @@ def _openings(market: Market, plan: Plan, pods: Mapping[str, Pod], refused: Unsc
         more = msgspec.structs.replace(plan, placements=placements, unschedulable=rest)
         if _works(market, more, pods, refused.pod):
             yield f"node {node.name} could take it"
-    for claim in claims_for(market, [(pod, 1)]):
+    for claim in () if _worthless(market, pod) else claims_for(market, [(pod, 1)]):
         more = msgspec.structs.replace(plan, claims=(*plan.claims, claim), unschedulable=rest)
         if _works(market, more, pods, refused.pod):
             where = claim.requirements.without(known.INSTANCE_TYPE, known.NODEPOOL)
             yield f"{claim.pool.name} could buy {claim.instance_types[0]} for it under {where}"
+
+
+def _worthless(market: Market, pod: Pod) -> bool:
+    """Tell whether nothing may be bought for the pod."""
+    cutoff = market.problem.options.expendable_below
+    return cutoff is not None and (pod.spec.priority or 0) < cutoff
 
 
 def _works(market: Market, plan: Plan, pods: Mapping[str, Pod], key: str) -> bool:

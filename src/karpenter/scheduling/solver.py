@@ -15,6 +15,7 @@ from karpenter.model.problem import Budget, Plan, Problem
 from karpenter.scheduling.check import quick_violations
 from karpenter.scheduling.classes import PodClass, classify
 from karpenter.scheduling.drives import Drives
+from karpenter.scheduling.expendable import afterwards, merged, split
 from karpenter.scheduling.improve import improved
 from karpenter.scheduling.packing import NODE_FEE
 from karpenter.scheduling.passes import Pass
@@ -45,6 +46,15 @@ def solve(
         ValueError: when a quantity or a requirement in the problem cannot be read.
     """
     more = _spender(budget or Budget(), monotonic)
+    cutoff = problem.options.expendable_below
+    problem, expendable = split(problem)
+    plan = _planned(problem, more, memory)
+    if cutoff is None or not expendable:
+        return plan
+    return merged(plan, _first_plan(afterwards(problem, plan, expendable)).plan(), expendable, cutoff)
+
+
+def _planned(problem: Problem, more: Callable[[], bool], memory: Memory | None) -> Plan:
     current = _first_plan(problem)
     if not more():
         return current.plan()

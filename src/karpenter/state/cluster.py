@@ -223,7 +223,9 @@ class Cluster:
     def reserved_for(self, pod: Pod) -> str:
         """Return the name of the claim that `pod` is expected on, or nothing."""
         claim = self._reservations.claim_of(pod_key(pod))
-        return claim if claim and self._wants_place(pod) else ""
+        if not claim or self._reservations.is_over(claim, self._clock.now()):
+            return ""
+        return claim if self._wants_place(pod) else ""
 
     @property
     def unconsolidated_at(self) -> float:

@@ -103,6 +103,10 @@ class Reservations:
         """Return the keys of the pods that `claim` holds."""
         return tuple(key for key in self._pods_of.get(claim, ()) if self.claim_of(key) == claim)
 
+    def is_over(self, claim: str, now: float) -> bool:
+        """Tell whether a claim's time to hold pods is over, though it was not released yet."""
+        return self._until.get(claim, 0.0) <= now
+
     def due(self, now: float) -> tuple[str, ...]:
         """Return the claims whose time to hold pods is over, by name."""
         return tuple(sorted(name for name, end in self._until.items() if end <= now))

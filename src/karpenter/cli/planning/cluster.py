@@ -18,7 +18,7 @@ from karpenter.apis.meta import Condition, ObjectMeta, OwnerReference
 from karpenter.base.quantity import Resources, add, format_resources, resources_of, subtract
 from karpenter.cli.planning.inventory import SYSTEM_PRIORITIES, Inventory
 from karpenter.controllers.provisioning.demand import Demand, demand_in, usable_pools
-from karpenter.controllers.provisioning.money import offer_of
+from karpenter.controllers.provisioning.money import left_for_all, offer_of
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.pods import is_daemon, is_mirror, is_terminal, pod_key, requests
 from karpenter.model.problem import Problem, SolveOptions
@@ -73,10 +73,15 @@ def problem_of(
     *,
     respect_preferences: bool = True,
     min_values_strict: bool = True,
+    price_limit: int | None = None,
+    expendable_below: int | None = None,
 ) -> tuple[Problem, Demand]:
-    """Return the question for the solver, and the demand it is about."""
+    """Return the question for the solver, and the demand it is about.
+
+    `price_limit` is for all nodes together, micro-USD per hour.
+    """
     demand = demand_in(snapshot, VolumeRules(), lambda _: False)
-    spending = cache(lambda: _spending(snapshot, catalogues))
+    spending = cache(lambda: spending_of(snapshot, catalogues))
     types = [t for pool in sorted(catalogues) for t in catalogues[pool]]
     problem = Problem(
         snapshot=snapshot,
@@ -92,17 +97,18 @@ def problem_of(
             respect_preferences=respect_preferences,
             min_values_strict=min_values_strict,
             well_known_labels=well_known_labels(types),
+            price_remaining=left_for_all(price_limit, spending),
+            expendable_below=expendable_below,
         ),
     )
     return problem, demand
 
 
-def _spending(snapshot: Snapshot, catalogues: Catalogues) -> dict[str, int]:
+def spending_of(snapshot: Snapshot, catalogues: Catalogues) -> dict[str, int]:
     """Return what each pool's machines cost, micro-USD per hour."""
     prices = PriceIndex()
     for name, types in catalogues.items():
         prices.note(name, types)
-
     spent: dict[str, int] = {}
     for row in snapshot.nodes:
         if row.claim is not None and not row.marked_for_deletion:

@@ -4,10 +4,13 @@ from typing import Any
 
 import msgspec
 
+from karpenter.apis import annotations
 from karpenter.apis import labels as known
+from karpenter.apis.annotations import MICRO, micro_usd
+from karpenter.apis.karpenter import NodePool
 from karpenter.base.quantity import format_resources
-from karpenter.cli.planning.cluster import Catalogues
-from karpenter.controllers.provisioning.demand import Demand
+from karpenter.cli.planning.cluster import Catalogues, spending_of
+from karpenter.controllers.provisioning.demand import Demand, usable_pools
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.pods import pod_key
 from karpenter.model.problem import Plan, PlannedClaim
@@ -88,6 +91,18 @@ class Timing(Record, frozen=True):
     improve_seconds: float | None
 
 
+class PriceLimit(Record, frozen=True):
+    """A limit on money, USD per hour."""
+
+    name: str
+    """`nodepool/NAME`, or `cluster`."""
+    limit_per_hour: float
+    used_per_hour: float
+    """By nodes that are there or on their way."""
+    planned_per_hour: float
+    """By the new nodes."""
+
+
 class Report(Record, frozen=True):
     """Everything about one plan."""
 
@@ -101,6 +116,7 @@ class Report(Record, frozen=True):
     """No plan that places the same pods can buy new nodes for less."""
     gap: float | None
     """How far the new nodes' cost is above the bound, as a share of the bound."""
+    price_limits: list[PriceLimit]
     timing: Timing
 
 
@@ -110,9 +126,17 @@ def json_schema() -> dict[str, Any]:
 
 
 def report_of(
-    plan: Plan, snapshot: Snapshot, demand: Demand, catalogues: Catalogues, timing: Timing
+    plan: Plan,
+    snapshot: Snapshot,
+    demand: Demand,
+    catalogues: Catalogues,
+    timing: Timing,
+    price_limit: int | None = None,
 ) -> Report:
-    """Return `plan` as data; `demand` tells of the pods that were not even asked about."""
+    """Return `plan` as data; `demand` tells of the pods that were not even asked about.
+
+    `price_limit` is for all nodes together, micro-USD per hour.
+    """
     existing = existing_cost(snapshot, catalogues)
     by_name = {pool: {t.name: t for t in types} for pool, types in catalogues.items()}
     bound = plan.lower_bound
@@ -127,8 +151,38 @@ def report_of(
         total_cost_per_hour=plan.cost + existing,
         lower_bound_per_hour=bound,
         gap=round(plan.cost / bound - 1, _SHARE_DIGITS) if bound else (0.0 if plan.cost == 0 else None),
+        price_limits=_price_limits(plan, snapshot, catalogues, price_limit),
         timing=timing,
     )
+
+
+def _price_limits(
+    plan: Plan, snapshot: Snapshot, catalogues: Catalogues, together: int | None
+) -> list[PriceLimit]:
+    limits = {f"nodepool/{p.name}": limit for p in usable_pools(snapshot) if (limit := _limit(p)) is not None}
+    if not limits and together is None:
+        return []
+    used = {f"nodepool/{name}": spent for name, spent in spending_of(snapshot, catalogues).items()}
+    planned: dict[str, int] = {}
+    for claim in plan.claims:
+        name = f"nodepool/{claim.pool.name}"
+        planned[name] = planned.get(name, 0) + micro_usd(claim.price)
+    rows = [(name, limits[name], used.get(name, 0), planned.get(name, 0)) for name in sorted(limits)]
+    if together is not None:
+        rows.append(("cluster", together, sum(used.values()), sum(planned.values())))
+    return [
+        PriceLimit(
+            name=name, limit_per_hour=limit / MICRO, used_per_hour=spent / MICRO, planned_per_hour=new / MICRO
+        )
+        for name, limit, spent, new in rows
+    ]
+
+
+def _limit(pool: NodePool) -> int | None:
+    try:
+        return annotations.price_limit(pool)
+    except ValueError:
+        return None  # such a pool is refused when it is read
 
 
 def _new_node(claim: PlannedClaim, types: dict[str, InstanceType]) -> NewNode:

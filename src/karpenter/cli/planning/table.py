@@ -135,6 +135,11 @@ def bill(report: Report) -> str:
             f"existing nodes ${report.existing_nodes_cost_per_hour:.4f}/h, "
             f"together ${report.total_cost_per_hour:.4f}/h"
         )
+    lines += [
+        f"{limit.name}: ${limit.used_per_hour + limit.planned_per_hour:.4f}/h of the price limit "
+        f"of ${limit.limit_per_hour:.4f}/h"
+        for limit in report.price_limits
+    ]
     timing = report.timing
     parts = [
         f"{name} {1000 * seconds:.0f} ms"

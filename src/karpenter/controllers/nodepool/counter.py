@@ -1,5 +1,6 @@
 """Counting what each pool has, into its status."""
 
+from karpenter.apis.annotations import PRICE_LIMIT, PRICE_USED, format_usd
 from karpenter.apis.karpenter import NodePool
 from karpenter.base.quantity import format_resources, resources_of
 from karpenter.controllers.context import Context
@@ -32,10 +33,15 @@ def build(context: Context) -> list[Controller | Singleton]:
             return Result(_UNSYNCED_SECONDS)
         cost.labels(pool.name).set(cost_of(context, pool))
         totals = {**dict.fromkeys(_ALWAYS, 0), **context.cluster.pool_resources(pool.name)}
-        if resources_of(pool.status.resources) == totals and pool.status.nodes == totals["nodes"]:
+        wanted = {**format_resources(totals), **money_of(context, pool)}
+        before = pool.status.resources
+        same = resources_of(before) == resources_of(wanted) and before.get(PRICE_USED) == wanted.get(
+            PRICE_USED
+        )
+        if same and pool.status.nodes == totals["nodes"]:
             return Result(PERIOD_SECONDS)
-        gone = {name: None for name in pool.status.resources if name not in totals}
-        status = {"resources": {**format_resources(totals), **gone}, "nodes": totals["nodes"]}
+        gone = {name: None for name in before if name not in wanted}
+        status = {"resources": {**wanted, **gone}, "nodes": totals["nodes"]}
         try:
             await context.client.patch(NodePool, pool.name, merge({"status": status}), subresource="status")
         except NotFound:
@@ -43,6 +49,15 @@ def build(context: Context) -> list[Controller | Singleton]:
         return Result(PERIOD_SECONDS)
 
     return [pool_controller(context, "nodepool.counter", reconcile)]
+
+
+def money_of(context: Context, pool: NodePool) -> dict[str, str]:
+    """Return what counts against limits on money, as a quantity of USD per hour; nothing without any."""
+    limited = PRICE_LIMIT in pool.metadata.annotations or context.settings.cluster_price_limit is not None
+    if not limited:
+        return {}
+    micro = context.cluster.price_commitments().get(pool.name, 0)
+    return {PRICE_USED: format_usd(micro).removeprefix("$")}
 
 
 def cost_of(context: Context, pool: NodePool) -> float:

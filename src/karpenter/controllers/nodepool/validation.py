@@ -8,6 +8,7 @@ from karpenter.controllers.nodepool.keyed import pool_controller, write_conditio
 from karpenter.runtime import Controller, Result, Singleton
 
 CONDITION = "ValidationSucceeded"
+EVENT_SECONDS = 300.0
 
 
 def build(context: Context) -> list[Controller | Singleton]:
@@ -17,7 +18,15 @@ def build(context: Context) -> list[Controller | Singleton]:
         errors = validate_nodepool(pool, well_known=context.well_known_labels)
         now = context.clock.now()
         if errors:
-            message = "; ".join(str(error) for error in errors)
+            message = "; ".join(f"{error} ({error.fix})" if error.fix else str(error) for error in errors)
+            context.recorder.publish(
+                pool,
+                "Warning",
+                "NodePoolValidationFailed",
+                message,
+                dedupe=[pool.metadata.uid, message],
+                dedupe_seconds=EVENT_SECONDS,
+            )
             wanted = conditions.with_condition(
                 pool, CONDITION, "False", "NodePoolValidationFailed", message, now=now
             )

@@ -116,6 +116,7 @@ def problem_of(
             ignore_dra_requests=settings.ignore_dra_requests,
             reservation_label=context.provider.reservation_label,
             reserved_strict=True,
+            expendable_below=settings.expendable_below,
             price_remaining=left_for_all(settings.cluster_price_limit, spending),
             reserved_capacity=settings.feature_gates.get("ReservedCapacity", True),
         ),
