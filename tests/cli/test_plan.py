@@ -229,7 +229,7 @@ def test_limits_on_money_are_held_and_shown(tmp_path: Path) -> None:
         },
     }
     files = (MONEY_POOL, node, workload(replicas=20))
-    options = {"scenario": {"instanceTypes": TYPES}, "cluster_price_limit": "10"}
+    options: dict[str, Any] = {"scenario": {"instanceTypes": TYPES}, "cluster_price_limit": "10"}
     found = report(tmp_path, *files, **options)
     assert found.unschedulable
     assert 0 < found.new_nodes_cost_per_hour <= 0.15 + 1e-9

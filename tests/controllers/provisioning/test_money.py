@@ -33,10 +33,17 @@ def limited(usd: str, name: str = "default", **fields: object) -> NodePool:
 
 def usd(env: Environment) -> float:
     """Return what the cloud charges for the machines it runs, USD per hour."""
-    prices = {(t.name, o.zone, o.capacity_type): o.price for t in env.cloud.types for o in t.offerings}
-    keys = (known.INSTANCE_TYPE, known.ZONE, known.CAPACITY_TYPE)
-    labels = [instance.claim.metadata.labels for instance in env.cloud.instances.values()]
-    return sum(prices[tuple(own[key] for key in keys)] for own in labels)  # type: ignore[index]
+    spent = 0.0
+    for instance in env.cloud.instances.values():
+        own = instance.claim.metadata.labels
+        place = (own[known.INSTANCE_TYPE], own[known.ZONE], own[known.CAPACITY_TYPE])
+        spent += next(
+            o.price
+            for t in env.cloud.types
+            for o in t.offerings
+            if (t.name, o.zone, o.capacity_type) == place
+        )
+    return spent
 
 
 async def running(env: Environment) -> list[str]:
