@@ -5,10 +5,11 @@
 Times are CPU seconds of deciding alone, the catalogue being ready: the reference's user time with one
 goroutine (its default in production and its fastest), ours of the first complete plan and of the one improved
 within `--budget`. `faster` compares the first plan. `saved` is what the improved plan costs less than the
-median of the reference's runs, which are not deterministic. `!` marks what misses a target; `out` are pods
-without a place, `lost` those of them for which, or for whose equals, the reference has one; `wrong` counts
-rules that our plans break, by the independent checker. Exit code 1 when a pod is lost, a rule broken, or a
-plan over 0.1 % dearer on the corpus.
+median of the reference's runs, which are not deterministic; those that leave out the fewest pods count. `!`
+marks what misses a target; `out` are pods without a place, `lost` those of them for which, or for whose
+equals, the reference has one; `wrong` counts rules that our plans break, by the independent checker. Exit
+code 1 when a pod is lost, a rule broken, or a plan over 0.1 % dearer on the corpus; where the reference's own
+plan breaks rules (it says `unruly`), neither pods nor costs are compared.
 
 Building the reference takes Go and, the first time, minutes; `--smoke` uses it only when it is there already.
 """
@@ -22,6 +23,7 @@ from statistics import median
 
 import msgspec
 from benchmarks.reference.cases import CASES, MIXES, Case, kept, write_complete
+from benchmarks.reference.judge import broken_rules
 from benchmarks.reference.ours import Ours, plan
 from benchmarks.reference.program import PROGRAM, Answer, Failed, schedule, version
 
@@ -43,6 +45,8 @@ class Row(msgspec.Struct, frozen=True):
     """Why there is no answer of the reference."""
     faster_wanted: float = 0.0
     cost_matters: bool = False
+    unruly: bool = False
+    """The reference's plan breaks rules, by our checker."""
 
     @property
     def faster(self) -> float | None:
@@ -58,14 +62,14 @@ class Row(msgspec.Struct, frozen=True):
     @property
     def lost(self) -> int:
         """Pods that we leave out although the reference does not."""
-        return self.mine.lost(self.theirs.left_out) if self.theirs else 0
+        return self.mine.lost(self.theirs.left_out) if self.theirs and not self.unruly else 0
 
     @property
     def dearer(self) -> bool:
         """Whether our plan costs too much, pods that only we have placed aside."""
-        if not self.cost_matters or self.saved is None or self.theirs is None:
+        if not self.cost_matters or self.unruly or self.saved is None or self.theirs is None:
             return False
-        more_placed = len(self.mine.left_out) < self.theirs.left_out_count
+        more_placed = len(self.mine.left_out) < min(self.theirs.left_out_counts)
         return self.saved < -_DEARER and not more_placed
 
     @property
@@ -91,17 +95,19 @@ def line(row: Row) -> str:
         stopped = "+" if theirs.timed_out else " "
         reference = (
             f"{theirs.user_seconds:8.2f} {median(theirs.nodes):5.0f} {median(theirs.costs):10.3f} "
-            f"{theirs.left_out_count:5}{stopped} "
+            f"{median(theirs.left_out_counts):5.0f}{stopped} "
         )
-    faster = (
-        "" if row.faster is None else f"{row.faster:.0f} x{'!' if row.faster < row.faster_wanted else ' '}"
-    )
+    faster = ""
+    if row.faster is not None:
+        mark = "!" if row.faster < row.faster_wanted else " "
+        faster = f"{row.faster:.{0 if row.faster >= 10 else 1}f} x{mark}"
     saved = "" if row.saved is None else f"{100 * row.saved:+.1f} %{'!' if row.dearer else ' '}"
     return (
         f"{row.name:32} {mine.pods:6} | {reference} | "
         f"{mine.first_seconds:8.4f} {len(mine.first.claims):5} {mine.first.cost:10.3f} | "
         f"{mine.seconds:8.4f} {len(mine.improved.claims):5} {mine.improved.cost:10.3f} | "
         f"{faster:>9} {saved:>8} {len(mine.left_out):5} {row.lost:4} {len(mine.wrong):5}"
+        f"{'  unruly' if row.unruly else ''}"
     )
 
 
@@ -123,7 +129,8 @@ def corpus_rows(folder: Path, arguments: argparse.Namespace, reference: bool) ->
             path = folder / f"{scenario.stem}.json"
             write_complete(scenario, path)
             row = decided(scenario.stem, path, arguments.budget, arguments.runs, reference=reference)
-            yield msgspec.structs.replace(row, cost_matters=True)
+            unruly = row.theirs is not None and bool(broken_rules(row.mine.problem, row.theirs.raw))
+            yield msgspec.structs.replace(row, cost_matters=True, unruly=unruly)
 
 
 def generated_rows(cases: Iterable[Case], folder: Path, arguments: argparse.Namespace) -> Iterator[Row]:

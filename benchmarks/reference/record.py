@@ -13,6 +13,8 @@ from statistics import median
 
 import msgspec
 from benchmarks.reference.cases import kept, write_complete
+from benchmarks.reference.judge import broken_rules
+from benchmarks.reference.ours import plan
 from benchmarks.reference.program import schedule, version
 
 RUNS = 9
@@ -29,8 +31,13 @@ class Recorded(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     median_new_nodes_cost_per_hour: float
     costs: list[float]
     """All different ones, sorted."""
+    fewest_unschedulable: int
+    """Pods without a place in the run that has the fewest; only runs like that count for nodes and costs."""
+    most_unschedulable: int
     unschedulable: list[str]
     """Pods that had no place in any of the runs that list them, sorted."""
+    broken_rules: list[str]
+    """What our checker has against the first of these plans, sorted."""
 
 
 def recorded_path(scenario: Path) -> Path:
@@ -49,14 +56,18 @@ def record(scenario: Path) -> Recorded:
         path = Path(folder) / "scenario.json"
         write_complete(scenario, path)
         several = schedule(path, repeat=RUNS)
-        listed = [set(schedule(path, names=True).left_out) for _ in range(_LISTED_RUNS)]
+        answers = [schedule(path, names=True) for _ in range(_LISTED_RUNS)]
+        broken = broken_rules(plan(path, steps=1).problem, answers[0].raw)
     return Recorded(
         reference=f"sigs.k8s.io/karpenter {version()}",
         runs=RUNS,
         median_nodes=median(several.nodes),
         median_new_nodes_cost_per_hour=round(median(several.costs), 6),
+        fewest_unschedulable=min(several.left_out_counts),
+        most_unschedulable=max(several.left_out_counts),
         costs=sorted({round(cost, 6) for cost in several.costs}),
-        unschedulable=sorted(set.intersection(*listed)),
+        unschedulable=sorted(set.intersection(*(set(answer.left_out) for answer in answers))),
+        broken_rules=sorted(set(broken)),
     )
 
 
@@ -69,6 +80,8 @@ def main() -> None:
             recorded_path(scenario).write_text(text + "\n")
             cost, left = answer.median_new_nodes_cost_per_hour, len(answer.unschedulable)
             print(f"{scenario.stem}: {answer.median_nodes:g} nodes, ${cost}/h, {left} left out", flush=True)
+            for rule in answer.broken_rules:
+                print(f"  breaks a rule: {rule}")
 
 
 if __name__ == "__main__":
