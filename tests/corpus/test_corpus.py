@@ -65,7 +65,7 @@ def test_every_scenario_has_a_recorded_answer() -> None:
     ],
 )
 def test_where_the_reference_fails(scenario: str, left_out: int) -> None:
-    """Pods that the original leaves out, or puts where they cannot run, have a place if there is one at all."""
+    """Pods that the original leaves out, or puts where they cannot run, have a place if there is one."""
     mine, theirs = planned(CORPUS / f"{scenario}.yaml"), read_recorded(CORPUS / f"{scenario}.yaml")
     assert len(mine.left_out) == left_out
     assert theirs.broken_rules or theirs.most_unschedulable > left_out
