@@ -45,6 +45,7 @@ class Triggers:
             concurrency=10,
         )
         nodes.watch(self._nodes, lambda change: [change.object.name] if _is_leaving(change.object) else [])
+        self._pods.subscribe(self._on_pod)
         c.cache.informer(NodeClaim).subscribe(self._on_claim)
         c.cache.informer(NodePool).subscribe(self._on_pool)
         c.cluster.buffers.on_wanted(lambda: self._batcher.trigger("headroom"))
@@ -67,6 +68,11 @@ class Triggers:
             return Result()
         self._batcher.trigger(node.metadata.uid)
         return Result(AGAIN_SECONDS)
+
+    def _on_pod(self, change: Change[Pod]) -> None:
+        """A pod that goes while it waits is not to be counted any more among those without a place."""
+        if change.type == "DELETED" and is_provisionable(change.object):
+            self._batcher.trigger(f"{change.object.metadata.uid}/{change.type}")
 
     def _on_claim(self, change: Change[NodeClaim]) -> None:
         """A claim that goes sets its pods free: plan for them at once, not when they ask again."""
