@@ -93,6 +93,9 @@ def plan(
     expendable_pods_priority_cutoff: Annotated[
         int | None, typer.Option(help="Buy nothing for pods of lower priority.")
     ] = None,
+    scheduler_config: Annotated[
+        str, typer.Option(help="Default topology spread constraints: a file, or YAML.")
+    ] = "",
     solve_budget: Annotated[str, typer.Option(help="Longest time to search for a cheaper plan.")] = "1s",
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="Count steps, not seconds: same input, same bytes.")
@@ -114,6 +117,7 @@ def plan(
         min_values_policy=min_values_policy,
         cluster_price_limit=cluster_price_limit,
         expendable_below=expendable_pods_priority_cutoff,
+        scheduler_config=scheduler_config,
         solve_budget=solve_budget,
         deterministic=deterministic,
         exit_code=exit_code,

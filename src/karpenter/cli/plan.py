@@ -28,6 +28,7 @@ from karpenter.cli.planning.inventory import Inventory
 from karpenter.cli.planning.reading import is_scenario, read_inputs
 from karpenter.cli.planning.report import Report, Timing, report_of
 from karpenter.cli.planning.scenario import add_scenario
+from karpenter.cli.planning.spread import default_constraints, spread_by_default
 from karpenter.cli.planning.table import write_table
 from karpenter.controllers.provisioning.demand import Demand
 from karpenter.model.instancetype import InstanceType
@@ -53,6 +54,8 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     min_values_policy: str = ""
     cluster_price_limit: str = ""
     expendable_below: int | None = None
+    scheduler_config: str = ""
+    """A file, or YAML."""
     solve_budget: str = "1s"
     deterministic: bool = False
     exit_code: bool = False
@@ -111,6 +114,7 @@ def question_of(options: PlanOptions, *, stdin: BinaryIO, err: TextIO, clock: Cl
         Refused: an option, or something in the files, is no good.
     """
     _check(options)
+    constraints = default_constraints(options.scheduler_config)
     inventory = _read(options, stdin, err)
     catalogues = _catalogues(options, inventory, err)
     snapshot = snapshot_of(inventory, catalogues, _EPOCH if options.deterministic else clock.now())
@@ -123,7 +127,8 @@ def question_of(options: PlanOptions, *, stdin: BinaryIO, err: TextIO, clock: Cl
         price_limit=_usd(options.cluster_price_limit),
         expendable_below=options.expendable_below,
     )
-    return Question(problem, demand, catalogues, inventory)
+    pods = spread_by_default(inventory, problem.pods, constraints)
+    return Question(msgspec.structs.replace(problem, pods=pods), demand, catalogues, inventory)
 
 
 def _check(options: PlanOptions) -> None:

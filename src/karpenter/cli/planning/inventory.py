@@ -13,6 +13,7 @@ from karpenter.apis.core import (
     Pod,
     PodSpec,
     PodTemplateSpec,
+    Service,
 )
 from karpenter.apis.karpenter import NodeClaim, NodePool
 from karpenter.apis.meta import KubeObject, OwnerReference, Resource
@@ -121,6 +122,7 @@ class Inventory:
         self.namespaces: dict[str, Namespace] = {}
         self.budgets: dict[str, PodDisruptionBudget] = {}
         self.priorities: dict[str, PriorityClass] = {}
+        self.services: dict[str, Service] = {}
         self.documents: dict[tuple[str, str], Document] = {}
         """Where each object is written, by kind and key."""
         self.instance_types: tuple[InstanceType, ...] | None = None
@@ -340,6 +342,7 @@ _PLAIN: Mapping[str, tuple[type[Any], str]] = {
     "Namespace": (Namespace, "namespaces"),
     "PodDisruptionBudget": (PodDisruptionBudget, "budgets"),
     "PriorityClass": (PriorityClass, "priorities"),
+    "Service": (Service, "services"),
 }
 _READERS: Mapping[str, Callable[[Inventory, Document, Kind], None]] = {
     "Pod": Inventory._add_pod,
