@@ -47,6 +47,8 @@ class SolveOptions(msgspec.Struct, frozen=True, kw_only=True):
     """No node is bought for pods of lower priority than this; None: for all."""
     reserved_capacity: bool = True
     """Whether reserved offerings may be bought from at all."""
+    nominated: bool = True
+    """Pods will be bound where they are planned; False: kube-scheduler decides, and plans allow for that."""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):

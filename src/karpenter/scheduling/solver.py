@@ -17,6 +17,7 @@ from karpenter.scheduling.classes import PodClass, classify
 from karpenter.scheduling.drives import Drives
 from karpenter.scheduling.expendable import afterwards, merged, split
 from karpenter.scheduling.improve import improved
+from karpenter.scheduling.looser import realistic
 from karpenter.scheduling.packing import NODE_FEE
 from karpenter.scheduling.passes import Pass
 from karpenter.scheduling.search import Memory
@@ -27,6 +28,8 @@ _SHOWN = 5
 _FEW = 500
 """Up to how many pods other orders are tried when some find no place."""
 _MOST_ORDERS = 4
+_SEARCHES = 4
+"""Among how many plans the budget is divided when kube-scheduler is not told where pods belong."""
 
 
 def solve(
@@ -45,26 +48,47 @@ def solve(
     Raises:
         ValueError: when a quantity or a requirement in the problem cannot be read.
     """
-    more = _spender(budget or Budget(), monotonic)
+    budget = budget or Budget()
+    more = _spender(budget, monotonic)
     cutoff = problem.options.expendable_below
     problem, expendable = split(problem)
-    plan = _planned(problem, more, memory)
+    if problem.options.nominated:
+        _, plan = _searched(problem, more, memory)
+    else:
+        plan = _loose(problem, budget, monotonic, memory)
     if cutoff is None or not expendable:
         return plan
     return merged(plan, _first_plan(afterwards(problem, plan, expendable)).plan(), expendable, cutoff)
 
 
-def _planned(problem: Problem, more: Callable[[], bool], memory: Memory | None) -> Plan:
+def _loose(
+    problem: Problem, budget: Budget, monotonic: Callable[[], float] | None, memory: Memory | None
+) -> Plan:
+    """Return the best of several plans, each with its part of the budget, for pods that go where they fit."""
+    part = Budget(
+        steps=None if budget.steps is None else budget.steps // _SEARCHES,
+        seconds=None if budget.seconds is None else budget.seconds / _SEARCHES,
+    )
+    current, tight = _searched(problem, _spender(part, monotonic), memory)
+
+    def solving(asked: Problem) -> Plan:
+        return _searched(asked, _spender(part, monotonic), None)[1]
+
+    return realistic(problem, tight, current.classes, solving)
+
+
+def _searched(problem: Problem, more: Callable[[], bool], memory: Memory | None) -> tuple[Pass, Plan]:
+    """Return a first plan's working, and the plan, made cheaper for as long as `more` allows."""
     current = _first_plan(problem)
     if not more():
-        return current.plan()
+        return current, current.plan()
     proven = improved(current, more, fee=NODE_FEE, memory=memory)
     plan = current.plan(proven)
     wrong = quick_violations(problem, plan)
     if wrong:
-        plain = _first_plan(problem).plan()
-        return msgspec.structs.replace(plain, distrusted=tuple(wrong[:_SHOWN]))
-    return plan
+        plain = _first_plan(problem)
+        return plain, msgspec.structs.replace(plain.plan(), distrusted=tuple(wrong[:_SHOWN]))
+    return current, plan
 
 
 def _spender(budget: Budget, monotonic: Callable[[], float] | None) -> Callable[[], bool]:
