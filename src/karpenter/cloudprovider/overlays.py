@@ -18,6 +18,8 @@ from karpenter.base.quantity import Resources, resources_of
 from karpenter.model.instancetype import InstanceType, Offering
 from karpenter.model.requirements import Requirements
 
+_DECIMALS = 9
+"""So that 50 % more than 0.2 is 0.3, not a little more: limits on money count every millionth."""
 _PRICE = re.compile(r"(?P<sign>[+-]?)(?P<amount>\d*\.?\d+)(?P<percent>%?)")
 
 
@@ -94,7 +96,8 @@ def adjusted_price(price: float, change: str) -> float:
     amount, relative, percent = _parsed(change)
     if not relative:
         return amount
-    return max(0.0, price * (1 + amount / 100) if percent else price + amount)
+    changed = price * (1 + amount / 100) if percent else price + amount
+    return max(0.0, round(changed, _DECIMALS))
 
 
 @lru_cache(maxsize=1024)

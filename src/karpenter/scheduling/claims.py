@@ -86,7 +86,11 @@ def _options(space: PoolSpace, planned: Bin) -> tuple[Requirements, list[int]]:
     if space.purse.limited and not requirements.has_min_values:
         holding = holding & (usd <= usd[pattern.chosen])
     options: list[int] = np.flatnonzero(holding & np.isfinite(price)).tolist()
-    return requirements, sorted(options, key=lambda i: (price[i], names[i]))
+    options = sorted(options, key=lambda i: (price[i], names[i]))
+    if space.offer.interruption_cost and not requirements.has_min_values:
+        # The cloud goes by price alone: what is cheaper only because it is often interrupted is left out.
+        options = [i for i in options if usd[i] >= usd[options[0]]]
+    return requirements, options
 
 
 def _truncated(space: PoolSpace, requirements: Requirements, options: list[int]) -> list[int]:

@@ -56,6 +56,7 @@ class World:
         cloud: FakeCloud | None = None,
         arguments: tuple[str, ...] = (),
         catalogue: str = "generic",
+        types_file: str = "",
         steps: int = 50,
     ) -> None:
         self.clock = LoopClock()
@@ -71,6 +72,8 @@ class World:
         self._seed = seed
         self._options = parse_options(arguments, {})
         self._settings = {"instance-catalogue": catalogue}
+        if types_file:
+            self._settings["instance-types-file-path"] = types_file
         self._budget = Budget(steps=steps)
         self._task: asyncio.Task[None] | None = None
         self._transports: list[FaultyTransport] = []

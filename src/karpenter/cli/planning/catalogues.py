@@ -38,6 +38,13 @@ class Expression(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_values: int | None = msgspec.field(default=None, name="minValues")
 
 
+class ListedStep(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """So many nodes at a price of their own."""
+
+    count: int
+    price: float
+
+
 class ListedOffering(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """One way to buy a type."""
 
@@ -47,6 +54,9 @@ class ListedOffering(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     available: bool = True
     reservation_id: str = msgspec.field(default="", name="reservationID")
     reservation_capacity: int = 0
+    interruptions_per_hour: float = 0.0
+    price_steps: list[ListedStep] = []
+    commitment: str = ""
     requirements: list[Expression] = []
 
 
@@ -145,6 +155,12 @@ def _mistakes(listed: ListedType) -> Iterable[tuple[str, str, str]]:
         yield from _bad_expressions(offering.requirements, f"{where}.requirements")
         if not 0 <= offering.price < 1e9:
             yield f"{where}.price", "is no price", "want USD per hour, 0 or more"
+        if not 0 <= offering.interruptions_per_hour < 1e6:
+            yield f"{where}.interruptionsPerHour", "is out of range", "want 0 or more"
+        if any(not 0 <= s.count < LARGEST or not 0 <= s.price < 1e9 for s in offering.price_steps):
+            yield f"{where}.priceSteps", "has a count or price out of range", "want 0 or more"
+        if offering.price_steps and offering.reservation_id:
+            yield f"{where}.priceSteps", "does not go with reservationID", "remove one of them"
         if offering.capacity_type not in known.KNOWN_VALUES[known.CAPACITY_TYPE]:
             yield f"{where}.capacityType", "is unknown", "want spot, on-demand or reserved"
         if not 0 <= offering.reservation_capacity < LARGEST:
@@ -207,6 +223,9 @@ def _offering(listed: ListedOffering, reserved: bool) -> Offering:
         price=listed.price,
         available=listed.available,
         stock=listed.reservation_capacity if listed.reservation_id else None,
+        hazard=listed.interruptions_per_hour,
+        steps=tuple((step.count, step.price) for step in listed.price_steps),
+        commitment=listed.commitment,
     )
 
 

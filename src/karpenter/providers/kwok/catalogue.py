@@ -81,11 +81,19 @@ class _Expression(msgspec.Struct, frozen=True):
     values: list[str] = []
 
 
+class _Step(msgspec.Struct, frozen=True, rename="pascal"):
+    count: int
+    price: float
+
+
 class _Offering(msgspec.Struct, frozen=True, rename="pascal", kw_only=True):
     price: float
     requirements: list[_Expression]
     available: bool = True
     reservation_capacity: int = 0
+    interruptions_per_hour: float = 0.0
+    price_steps: list[_Step] = []
+    commitment: str = ""
 
 
 class _Entry(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -146,6 +154,15 @@ def _check_offering(where: str, offering: _Offering) -> None:
             raise CatalogueError(f"{where}: Requirements: {key} wants operator In with exactly one value")
     if offering.price < 0:
         raise CatalogueError(f"{where}: Price is {offering.price}: want 0 or more")
+    if offering.interruptions_per_hour < 0:
+        raise CatalogueError(
+            f"{where}: InterruptionsPerHour is {offering.interruptions_per_hour}: want 0 or more"
+        )
+    for number, step in enumerate(offering.price_steps):
+        if step.count < 0 or step.price < 0:
+            raise CatalogueError(f"{where}: PriceSteps[{number}]: Count and Price want 0 or more")
+    if offering.price_steps and _stock(offering) is not None:
+        raise CatalogueError(f"{where}: PriceSteps do not go with ReservationCapacity: remove one of them")
     try:
         Requirements.from_specs(offering.requirements)
     except ValueError as error:
@@ -164,6 +181,9 @@ def _build(entry: _Entry) -> InstanceType:
             price=offering.price,
             available=offering.available,
             stock=_stock(offering),
+            hazard=offering.interruptions_per_hour,
+            steps=tuple((step.count, step.price) for step in offering.price_steps),
+            commitment=offering.commitment,
         )
         for offering in entry.offerings
     )

@@ -2,7 +2,8 @@
 
 A file of instance types says how much there is in all (`ReservationCapacity`); what is used is counted from
 the machines that exist. A machine just launched counts from then on, although its claim has not been read
-back yet.
+back yet. Of steps of a price, those for the first few nodes (`PriceSteps`), the machines that there are use
+what is cheapest first, whichever was bought when.
 """
 
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ from karpenter.providers.kwok.kwoklabels import RESERVATION
 Place = tuple[str, ...]
 """What is used up: a reservation by its id, or type, zone and capacity type."""
 Types = tuple[InstanceType, ...]
+Steps = tuple[tuple[int, float], ...]
+COMMITMENT = "commitment"
 
 
 class Stock:
@@ -24,7 +27,8 @@ class Stock:
     def __init__(self, types: Types) -> None:
         """Start from all that there is."""
         self._all = types
-        self._scarce = any(o.stock is not None for t in types for o in t.offerings)
+        self._scarce = any(o.stock is not None or o.steps for t in types for o in t.offerings)
+        self._commitments = _commitments(types)
         self._granted: dict[str, Place] = {}
         """Machines launched, by name, that were not among those seen since."""
         self._used: dict[Place, int] = {}
@@ -53,6 +57,9 @@ class Stock:
         used: dict[Place, int] = {}
         for place in places.values():
             used[place] = used.get(place, 0) + 1
+        for place in [place for place in used if place in self._commitments]:
+            shared = (COMMITMENT, self._commitments[place])
+            used[shared] = used.get(shared, 0) + used[place]
         if apart is not None:
             return tuple(_less(kind, used) for kind in self._all)
         if used != self._used:
@@ -62,17 +69,39 @@ class Stock:
 
 
 def _less(kind: InstanceType, used: Mapping[Place, int]) -> InstanceType:
-    if all(offering.stock is None for offering in kind.offerings):
+    if all(offering.stock is None and not offering.steps for offering in kind.offerings):
         return kind
     return msgspec.structs.replace(kind, offerings=tuple(_left(kind, o, used) for o in kind.offerings))
 
 
 def _left(kind: InstanceType, offering: Offering, used: Mapping[Place, int]) -> Offering:
+    place = _place(_labels(kind, offering))
+    if offering.steps:
+        shared = (COMMITMENT, offering.commitment) if offering.commitment else place
+        return msgspec.structs.replace(offering, steps=_steps_left(offering.steps, used.get(shared, 0)))
     if offering.stock is None:
         return offering
-    place = _place(_labels(kind, offering))
     left = max(0, offering.stock - used.get(place, 0))
     return msgspec.structs.replace(offering, stock=left, available=offering.available and left > 0)
+
+
+def _steps_left(steps: Steps, used: int) -> Steps:
+    left = []
+    for count, price in steps:
+        taken = min(count, used)
+        used -= taken
+        left.append((count - taken, price))  # a step that is used up keeps its number
+    return tuple(left)
+
+
+def _commitments(types: Types) -> dict[Place, str]:
+    """Return which commitment the machines of a place use."""
+    return {
+        _place(_labels(kind, offering)): offering.commitment
+        for kind in types
+        for offering in kind.offerings
+        if offering.steps and offering.commitment
+    }
 
 
 def _labels(kind: InstanceType, offering: Offering) -> dict[str, str]:
