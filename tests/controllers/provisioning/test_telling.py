@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from karpenter.apis.core import Event, Taint, TopologySpreadConstraint
+from karpenter.apis.core import Event, PodResourceClaim, Taint, TopologySpreadConstraint
 from karpenter.apis.karpenter import NodePool, NodePoolStatus
 from karpenter.apis.meta import Condition, LabelSelector
 from karpenter.base.virtualtime import run_virtual
@@ -232,5 +232,24 @@ def test_a_pool_whose_cloud_fails_is_named() -> None:
             assert message.endswith("nodepool/default: its cloud offers no instance types at present")
             env.operator.provider.instance_types = ask  # type: ignore[method-assign]
             await env.expect_scheduled([pod])
+
+    run_virtual(scenario())
+
+
+def test_pods_with_resource_claims_are_told_so_and_get_no_machine() -> None:
+    """Dynamic resource allocation is not planned for: an event says so, and pods beside it are served."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            await env.create(a_nodepool())
+            claims = [PodResourceClaim(name="gpu", resource_claim_name="gpu")]
+            (odd,) = await env.create_all([a_pod("odd", spec={"resource_claims": claims})])
+            plain = await env.create_all(some_pods(1))
+            await env.expect_provisioned(plain, claims=1)
+            event = await env.expect_event("FailedScheduling")
+            assert event.involved_object.name == "odd"
+            assert "Dynamic Resource Allocation requirements that are not yet supported" in event.message
+            await env.expect_not_scheduled([odd])
+            assert len(await env.claims()) == 1
 
     run_virtual(scenario())
