@@ -343,18 +343,21 @@ class Scheduler:
 
     # --- deciding ----------------------------------------------------------------------------------
 
+    def _volumes_of(self, pod: Pod, pod_class: PodClass) -> VolumePlan | str | None:
+        """Return what the pod's volumes demand, if it has any, or why no node can do as things are."""
+        if pod.spec.resource_claims:  # there is no API for them here, as on clusters without devices
+            return f'resourceclaim.resource.k8s.io "{pod.spec.resource_claims[0].name}" not found'
+        if not pod_class.claims:
+            return None
+        return plan_volumes(self._volume_view, pod.namespace, pod_class.claims)
+
     def _schedule(self, key: str, group: GroupKey) -> None:
         pod = self._pending[key]
         pod_class = self._classes[key]
-        plan: VolumePlan | None = None
-        if pod_class.claims:
-            planned = plan_volumes(self._volume_view, pod.namespace, pod_class.claims)
-            if isinstance(planned, str):
-                self._fail(
-                    pod, pod_class, group, f"0/{len(self.model.nodes)} nodes are available: {planned}."
-                )
-                return
-            plan = planned
+        plan = self._volumes_of(pod, pod_class)
+        if isinstance(plan, str):
+            self._fail(pod, pod_class, group, f"0/{len(self.model.nodes)} nodes are available: {plan}.")
+            return
         failure = self._failures.get(pod_class.signature)
         if failure is not None and not self._worth_trying(pod_class, group[1]):
             self._fail(pod, pod_class, group, failure)
