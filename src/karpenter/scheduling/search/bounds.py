@@ -5,6 +5,8 @@ worth at least what its requests are worth on the offer where they are worth lea
 all pods costs at least the sum. Any such prices give a bound. The best are the duals of a linear program:
 pods may be split over fractions of nodes. It begins with few offers and few places for pods on them; more are
 added while the prices show that they are missed.
+
+Limits have prices too: what takes of a limit costs that much more, and the whole limit's worth is taken off.
 """
 
 from collections.abc import Callable
@@ -21,6 +23,8 @@ _OFFERS_AT_ONCE = 6
 _PLACES_PER_ASK = 2
 _ITERATIONS = 200
 _CELLS = 400_000
+_DEAR = 20.0
+"""How much more than a node of its own a pod may cost where limits bind."""
 
 
 class ResourcePrices:
@@ -35,7 +39,13 @@ class ResourcePrices:
         self._kind_of, self._kinds = _kinds(self._holds)
         self.prices: Matrix = even_prices(space)
         """[resource, offer] The best found so far, USD per hour and unit."""
+        self.toll: Matrix = np.zeros(len(space.remaining))
+        """[limit] USD per hour and unit that go with them."""
         self.bound = total(space, self.prices)
+        self._tight = np.flatnonzero((space.usage > 0).any(axis=0) & (space.remaining > 0))
+        self._usage = space.usage[:, self._tight] / np.maximum(space.remaining[self._tight], 1)
+        """[offer, limit] Shares of what is left."""
+        self._first = len(space.demand) + len(self._tight)
         self._kept: Matrix = np.zeros((0, len(space.room)))
         """[candidate, resource] Prices that were the best for some offer the last time."""
         self._active: list[int] = []
@@ -58,14 +68,16 @@ class ResourcePrices:
                 continue
             if status != highspy.HighsModelStatus.kOptimal:
                 return True
-            duals = np.maximum(np.array(self._solver.getSolution().row_dual), 0.0)
-            worth = duals[:asks]
+            duals = np.array(self._solver.getSolution().row_dual)
+            worth = np.maximum(duals[:asks], 0.0)
+            toll = np.maximum(-duals[asks : self._first], 0.0)
             active = np.array(self._active)
             room = self._room[:, active].T
-            prices = np.where(room > 0, duals[asks:].reshape(-1, resources) / np.maximum(room, 1.0), 0.0)
+            shares = np.maximum(duals[self._first :], 0.0)
+            prices = np.where(room > 0, shares.reshape(-1, resources) / np.maximum(room, 1.0), 0.0)
             if self._place(worth, prices):
                 continue
-            missed = self._evaluate(worth, prices)
+            missed = self._evaluate(worth, prices, toll)
             if not more():
                 return False
             if not len(missed):
@@ -85,13 +97,13 @@ class ResourcePrices:
         ):
             solver.setOptionValue(option, value)
         alone = np.where(self._holds, self.space.price[:, None], np.inf).min(axis=0, initial=np.inf)
-        count = len(self.space.demand)
+        count, limits = len(self.space.demand), len(self._tight)
         program = highspy.HighsLp()
-        program.num_col_, program.num_row_ = count, count
-        program.col_cost_ = np.where(np.isfinite(alone), alone, 0.0)
+        program.num_col_, program.num_row_ = count, count + limits
+        program.col_cost_ = np.where(np.isfinite(alone), alone * (_DEAR if limits else 1.0), 0.0)
         program.col_lower_, program.col_upper_ = np.zeros(count), np.full(count, highspy.kHighsInf)
-        program.row_lower_ = self.space.demand.astype(np.float64)
-        program.row_upper_ = np.full(count, highspy.kHighsInf)
+        program.row_lower_ = np.concatenate([self.space.demand, np.full(limits, -highspy.kHighsInf)])
+        program.row_upper_ = np.concatenate([np.full(count, highspy.kHighsInf), np.ones(limits)])
         program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
         program.a_matrix_.start_ = np.arange(count + 1, dtype=np.int32)
         program.a_matrix_.index_ = np.arange(count, dtype=np.int32)
@@ -102,21 +114,26 @@ class ResourcePrices:
     def _activate(self, offers: Amounts) -> None:
         """Let the program buy `offers`: a row per resource, in shares of a node, and a column each."""
         resources, number = len(self._room), len(offers)
-        first = len(self.space.demand) + len(self._active) * resources
+        first = self._first + len(self._active) * resources
         none = np.zeros(0, dtype=np.int32)
         rows = number * resources
         self._solver.addRows(
             rows, np.zeros(rows), np.full(rows, highspy.kHighsInf), 0, none, none, np.zeros(0)
         )
+        own = np.arange(first, first + rows).reshape(number, resources)
+        limits = np.arange(len(self.space.demand), self._first)
+        entries = np.concatenate([np.tile(limits, (number, 1)), own], axis=1)
+        amounts = np.concatenate([self._usage[offers], self._room[:, offers].T > 0], axis=1)
+        size = entries.shape[1]
         self._solver.addCols(
             number,
             self.space.price[offers],
             np.zeros(number),
             np.full(number, highspy.kHighsInf),
-            rows,
-            np.arange(number, dtype=np.int32) * resources,
-            np.arange(first, first + rows, dtype=np.int32),
-            (self._room[:, offers].T > 0).astype(np.float64).ravel(),
+            number * size,
+            np.arange(number, dtype=np.int32) * size,
+            entries.astype(np.int32).ravel(),
+            amounts.astype(np.float64).ravel(),
         )
         self._active += offers.tolist()
 
@@ -132,10 +149,10 @@ class ResourcePrices:
         place, ask = place[wrong], ask[wrong]
         if not len(ask):
             return False
-        resources, asks = len(self._room), len(self.space.demand)
+        resources = len(self._room)
         room = self._room[:, active[place]]
         share = np.where(room > 0, self._wanted[:, ask] / np.maximum(room, 1.0), 0.0).T
-        rows = asks + place[:, None] * resources + np.arange(resources)
+        rows = self._first + place[:, None] * resources + np.arange(resources)
         size = resources + 1
         self._solver.addCols(
             len(ask),
@@ -150,7 +167,7 @@ class ResourcePrices:
         self._placed[active[place], ask] = True
         return True
 
-    def _evaluate(self, worth: Matrix, prices: Matrix) -> Amounts:
+    def _evaluate(self, worth: Matrix, prices: Matrix, toll: Matrix) -> Amounts:
         """Extend `prices` to all offers, keep them if they are better; return offers that need their own."""
         space = self.space
         candidates = np.concatenate([prices, self._kept])
@@ -161,14 +178,17 @@ class ResourcePrices:
             ratio = np.where(worth > 0, candidates @ self._wanted / worth, np.inf)
         lowest = np.stack([_lowest(ratio, kind) for kind in self._kinds], axis=1)
         full = candidates @ self._room
-        score = lowest[:, self._kind_of] * np.where(full > 0, space.price / np.maximum(full, 1e-30), 0.0)
+        price = space.price + self._usage @ toll
+        score = lowest[:, self._kind_of] * np.where(full > 0, price / np.maximum(full, 1e-30), 0.0)
         best = score.argmax(axis=0)
         offers = np.arange(len(space.price))
-        chosen = candidates[best].T * (space.price / np.maximum(full[best, offers], 1e-30))
-        bound = total(space, chosen)
+        chosen = candidates[best].T * (price / np.maximum(full[best, offers], 1e-30))
+        bound = total(space, chosen) - float(toll.sum())
         self._kept = candidates[np.unique(best)]
         if bound > self.bound:
             self.bound, self.prices = bound, chosen
+            self.toll = np.zeros(len(space.remaining))
+            self.toll[self._tight] = toll / np.maximum(space.remaining[self._tight], 1)
         short = score[best, offers]
         short[self._active] = 1.0
         worst = np.argsort(short, kind="stable")[:_OFFERS_AT_ONCE]

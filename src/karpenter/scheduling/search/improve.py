@@ -6,13 +6,14 @@ import numpy as np
 
 from karpenter.base.draws import Draws, seeded_draws
 from karpenter.scheduling.catalogue import Amounts, Prices
-from karpenter.scheduling.search.bounds import ResourcePrices, even_prices, least_worth, total
-from karpenter.scheduling.search.coarse import coarse, realised
+from karpenter.scheduling.search.bounds import ResourcePrices, least_worth
+from karpenter.scheduling.search.coarse import realised
 from karpenter.scheduling.search.generation import Generation
 from karpenter.scheduling.search.memory import Memory
 from karpenter.scheduling.search.neighbourhood import rearranged
 from karpenter.scheduling.search.plan import Plan
 from karpenter.scheduling.search.problem import NodePattern, Packing, PackingProblem, checked, penalty
+from karpenter.scheduling.search.proof import clustered, proof_of
 from karpenter.scheduling.search.rounding import rounded
 from karpenter.scheduling.search.space import Space, gather, space_of, spread
 
@@ -24,8 +25,6 @@ _DRY = 12
 _SLOW = 0.002
 """A large program goes on while `_ROUNDS` rounds gain this much."""
 _ROUNDS = 6
-_MANY = 160
-_CLUSTERS = 120
 
 
 def improve(
@@ -100,14 +99,13 @@ class _Search:
         """Bound, generate and round, then rearrange and go on generating in turn, until told to stop."""
         if not self._more():
             return
-        self._hurry = len(self.space.demand) > _MANY
-        if self._hurry:
-            self._few = coarse(self.space, least_worth(self.space, even_prices(self.space)), _CLUSTERS)
-            if not self._more():
-                return
+        self._few = clustered(self.space)
+        self._hurry = self._few is not self.space
+        if self._hurry and not self._more():
+            return
         bounds = ResourcePrices(self._few)
         finished = bounds.run(self._more)
-        self.bound = total(self.space, bounds.prices)
+        self.bound = proof_of(self.space, bounds).usd
         self._base = least_worth(self.space, bounds.prices)
         if not finished:
             return
