@@ -92,6 +92,19 @@ class PlannedClaim(msgspec.Struct, frozen=True, kw_only=True):
     """What it draws on of which there is only so much (`karpenter.scheduling.stock`); empty: nothing."""
 
 
+class LimitPrice(msgspec.Struct, frozen=True, kw_only=True):
+    """What a limit that binds costs, by the prices that prove the plan's lower bound."""
+
+    place: str
+    """`nodepool/NAME`, or `cluster`."""
+    resource: str
+    """As in `PoolOffer.remaining`."""
+    amount: str
+    """One unit more: `1`, or `1Gi` of memory and storage."""
+    usd: float
+    """USD per hour that plans could be cheaper with `amount` more, about."""
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The solver's answer."""
 
@@ -104,5 +117,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """USD per hour of the new claims."""
     lower_bound: float | None = None
     """No plan for these pods can cost less; None when it was not computed."""
+    limit_prices: tuple[LimitPrice, ...] = ()
+    """Of the limits that make the plan dearer, by place and resource; none without a search."""
     distrusted: tuple[str, ...] = ()
     """What was wrong with a cheaper plan that the search had found; this is the plain one instead."""

@@ -25,7 +25,7 @@ def improved(current: Pass, more: Callable[[], bool], *, fee: float, memory: Mem
 
     Returns:
         USD per hour below which no plan for these pods can go, as far as the search knows; 0 when it does
-        not: when nodes are there already, or a rule had to be taken more strictly than it is.
+        not, because it was asked for something more particular (see `same_as_relaxed`).
     """
     weights = _weights(current)
     free, held = _parts(current, weights)
@@ -52,11 +52,22 @@ def improved(current: Pass, more: Callable[[], bool], *, fee: float, memory: Mem
         _rebuild(current, menu, packing.patterns, asks, pods, held, free, before, fee)
     else:
         _take_back(current, free)
-    pools = {space.weight for space in current.spaces}
-    whole = not held and not current.nodes.nodes and len(pools) == 1
-    # The search knows neither lots nor what is paid apart from what it chooses by.
-    plain = not any(s.catalogue.lots or s.offer.interruption_cost for s in current.spaces)
-    return packing.lower_bound if whole and plain and problem.apart is None else 0.0
+    return packing.lower_bound if not held and same_as_relaxed(current) else 0.0
+
+
+def same_as_relaxed(current: Pass) -> bool:
+    """Tell whether the search is asked nothing but what any plan for the same pods has to meet.
+
+    Then its own bound is as good as that of the relaxed problem (`relaxation`).
+    """
+    spaces = current.spaces
+    return not (
+        current.nodes.nodes
+        or len({space.weight for space in spaces}) > 1
+        or any(s.catalogue.lots or s.offer.interruption_cost or s.offer.remaining for s in spaces)
+        or current.problem.options.price_remaining is not None
+        or any(a.celled or len(a.options()) < len(a.variants) for a in current.asks)
+    )
 
 
 def _weights(current: Pass) -> dict[int, set[int]]:

@@ -95,6 +95,10 @@ class NodeTable:
                     counts[row] = 0
         return counts
 
+    def admits(self, variant: Variant) -> bool:
+        """Tell whether some node would take pods of `variant`, had it room."""
+        return bool((self._open & self._mask(variant)).any())
+
     def place(self, row: int, ask: Ask, count: int) -> None:
         """Take the room of `count` pods on one node."""
         self.free[row] -= ask.wanted * count

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from karpenter.model.problem import Plan, Problem
+from karpenter.model.problem import LimitPrice, Plan, Problem
 from karpenter.model.reasons import Refusal, Unschedulable
 from karpenter.scheduling import assign
 from karpenter.scheduling.asks import Ask, Needs, Origin, ask_for
@@ -21,6 +21,7 @@ from karpenter.scheduling.drives import Drives
 from karpenter.scheduling.nodes import NodeTable
 from karpenter.scheduling.order import levels
 from karpenter.scheduling.refusals import refuse
+from karpenter.scheduling.relaxation import Relaxation
 from karpenter.scheduling.space import (
     Axis,
     PoolSpace,
@@ -394,7 +395,7 @@ class Pass:
 
     # --- the answer ---------------------------------------------------------------------------------------
 
-    def plan(self, proven: float = 0.0) -> Plan:
+    def plan(self, proven: float = 0.0, limit_prices: tuple[LimitPrice, ...] = ()) -> Plan:
         """Write everything down in order; no plan can cost less than `proven`, in USD per hour."""
         claims = planned_claims(self.spaces, self.bins.bins, self.axis)
         unschedulable = [Unschedulable(pod=key, refusals=r) for key, r in self.refused.items()]
@@ -406,7 +407,14 @@ class Pass:
             unschedulable=tuple(sorted(unschedulable, key=lambda u: u.pod)),
             cost=cost,
             lower_bound=min(cost, max(bound, proven)),
+            limit_prices=limit_prices,
         )
+
+    def relaxation(self) -> Relaxation:
+        """Return what any plan for the pods that found a place has to meet."""
+        counts = [sum(key not in self.refused for key in c.pods) for c in self.classes]
+        free, rules = self.free_before, self.topology.rules
+        return Relaxation(self.spaces, self.nodes, free, self.axis, rules, self.classes, counts)
 
     def _demand(self) -> Amounts:
         """Return what all pods that were placed ask for."""

@@ -16,7 +16,7 @@ from karpenter.scheduling.check import quick_violations
 from karpenter.scheduling.classes import PodClass, classify
 from karpenter.scheduling.drives import Drives
 from karpenter.scheduling.expendable import afterwards, merged, split
-from karpenter.scheduling.improve import improved
+from karpenter.scheduling.improve import improved, same_as_relaxed
 from karpenter.scheduling.looser import realistic
 from karpenter.scheduling.packing import NODE_FEE
 from karpenter.scheduling.passes import Pass
@@ -82,12 +82,14 @@ def _searched(problem: Problem, more: Callable[[], bool], memory: Memory | None)
     current = _first_plan(problem)
     if not more():
         return current, current.plan()
+    least, tolls = (0.0, ()) if same_as_relaxed(current) else current.relaxation().prove(more)
     proven = improved(current, more, fee=NODE_FEE, memory=memory)
-    plan = current.plan(proven)
+    plan = current.plan(max(proven, least), tolls)
     wrong = quick_violations(problem, plan)
     if wrong:
         plain = _first_plan(problem)
-        return plain, msgspec.structs.replace(plain.plan(), distrusted=tuple(wrong[:_SHOWN]))
+        safe = plain.plan(max(proven, least), tolls)
+        return plain, msgspec.structs.replace(safe, distrusted=tuple(wrong[:_SHOWN]))
     return current, plan
 
 

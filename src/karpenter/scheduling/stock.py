@@ -82,6 +82,7 @@ class Ledger:
             lot for lot, stock in offered.items() if stock > 0 and not self.left[lot]
         )
         """Lots that only claims on their way have used up: should one fail, there is some again."""
+        self.price_offered: Final = problem.options.price_remaining
         self.price_left = problem.options.price_remaining
         """What all pools together may still spend, micro-USD per hour; None: no limit."""
         self.version = 0

@@ -7,5 +7,6 @@ Kubernetes is the caller's business. See `improve`.
 from karpenter.scheduling.search.improve import improve
 from karpenter.scheduling.search.memory import Memory
 from karpenter.scheduling.search.problem import NodePattern, Packing, PackingProblem
+from karpenter.scheduling.search.proof import Proof, prove
 
-__all__ = ["Memory", "NodePattern", "Packing", "PackingProblem", "improve"]
+__all__ = ["Memory", "NodePattern", "Packing", "PackingProblem", "Proof", "improve", "prove"]

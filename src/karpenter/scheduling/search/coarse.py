@@ -55,11 +55,8 @@ def _clusters(space: Space, worth: Matrix, number: int) -> list[Amounts]:
     size = np.log(np.where(space.wanted <= NOTHING, 1.0, space.wanted + 1.0))
     weight = space.demand * worth + 1e-12
     alone = space.demand == 0
-    if space.apart is not None:
-        alone |= space.apart.any(axis=1)
     heap: list[tuple[float, int, Amounts]] = []
-    for kind in np.unique(space.kind[~alone]).tolist():
-        asks = np.flatnonzero((space.kind == kind) & ~alone)
+    for asks in _alike(space, np.flatnonzero(~alone)):
         heapq.heappush(heap, (-_spread(size, weight, asks)[0], int(asks[0]), asks))
     done = [np.array([a]) for a in np.flatnonzero(alone)]
     while heap and len(heap) < number and heap[0][0] < 0:
@@ -72,6 +69,16 @@ def _clusters(space: Space, worth: Matrix, number: int) -> list[Amounts]:
             part = np.sort(part)
             heapq.heappush(heap, (-_spread(size, weight, part)[0], int(part[0]), part))
     return sorted([asks for _, _, asks in heap] + done, key=lambda c: int(c[0]))
+
+
+def _alike(space: Space, asks: Amounts) -> list[Amounts]:
+    """Split `asks` into those that may be in the same places, beside the same others."""
+    groups: dict[object, list[int]] = {}
+    apart = None if space.apart is None else np.packbits(space.apart, axis=1)
+    for ask in asks.tolist():
+        key = (int(space.kind[ask]), b"" if apart is None else apart[ask].tobytes())
+        groups.setdefault(key, []).append(ask)
+    return [np.array(group, dtype=np.int64) for group in groups.values()]
 
 
 def _spread(size: Matrix, weight: Matrix, asks: Amounts) -> tuple[float, int]:
