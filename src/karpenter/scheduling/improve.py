@@ -56,7 +56,7 @@ def improved(current: Pass, more: Callable[[], bool], *, fee: float, memory: Mem
 
 
 def same_as_relaxed(current: Pass) -> bool:
-    """Tell whether the search is asked nothing but what any plan for the same pods has to meet.
+    """Tell whether the search is asked just what any plan for the same pods has to meet.
 
     Then its own bound is as good as that of the relaxed problem (`relaxation`).
     """
@@ -66,7 +66,7 @@ def same_as_relaxed(current: Pass) -> bool:
         or len({space.weight for space in spaces}) > 1
         or any(s.catalogue.lots or s.offer.interruption_cost or s.offer.remaining for s in spaces)
         or current.problem.options.price_remaining is not None
-        or any(a.celled or len(a.options()) < len(a.variants) for a in current.asks)
+        or any(a.celled or a.profile.owned or len(a.options()) < len(a.variants) for a in current.asks)
     )
 
 
