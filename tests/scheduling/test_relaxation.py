@@ -57,7 +57,7 @@ def test_nodes_that_are_there_lower_the_bound_by_what_they_hold() -> None:
 def test_pods_that_keep_apart_cost_a_node_each() -> None:
     """Five small pods with anti-affinity need five nodes, and the bound knows it."""
     types = [an_instance_type("small", cpu="2", price=2.0), an_instance_type("large", cpu="64", price=60.0)]
-    pods = app_pods(*[f"web{i}" for i in range(1, 6)], spec=apart("web"))
+    pods = app_pods(*[f"web{i}" for i in range(1, 6)], spec=apart("web", labels.KUBERNETES_HOSTNAME))
     plan = searched(a_problem(pods, instance_types=types))
     assert plan.lower_bound == pytest.approx(10.0)
 
