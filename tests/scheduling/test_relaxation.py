@@ -67,7 +67,7 @@ def test_a_limit_that_makes_the_plan_dearer_has_a_price() -> None:
     types = [an_instance_type("small", cpu="4", price=1.0), an_instance_type("large", cpu="16", price=10.0)]
     pods = some_pods(20, cpu="1", memory="64Mi")
     pool = a_nodepool(limits={"nodes": "2"})
-    plan = searched(a_problem(pods, pools=[an_offer(pool, types, remaining={"nodes": 2})]))
+    plan = searched(a_problem(pods, pools=[an_offer(pool, types, remaining={"nodes": "2"})]))
     assert [(p.place, p.resource, p.amount) for p in plan.limit_prices] == [
         ("nodepool/default", "nodes", "1")
     ]
