@@ -30,6 +30,7 @@ from karpenter.cli.planning.report import Report, Timing, report_of
 from karpenter.cli.planning.scenario import add_scenario
 from karpenter.cli.planning.spread import default_constraints, spread_by_default
 from karpenter.cli.planning.table import write_table
+from karpenter.cli.planning.whatif import priced
 from karpenter.controllers.provisioning.demand import Demand
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.problem import Budget, Plan, Problem
@@ -101,6 +102,7 @@ def plan_command(options: PlanOptions, *, stdin: BinaryIO, out: TextIO, err: Tex
         question.catalogues,
         timing,
         _usd(options.cluster_price_limit),
+        priced(question.problem, plan),
     )
     _write(options, report, inventory, out)
     return UNSCHEDULABLE if options.exit_code and report.unschedulable else PLANNED

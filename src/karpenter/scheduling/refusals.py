@@ -8,6 +8,7 @@ from karpenter.model.reasons import Constraint, Refusal
 from karpenter.model.requirements import Requirements
 from karpenter.scheduling.asks import Ask
 from karpenter.scheduling.catalogue import Amounts, Mask
+from karpenter.scheduling.classes import Variant
 from karpenter.scheduling.purse import PRICE
 from karpenter.scheduling.space import Axis, PoolSpace
 
@@ -24,7 +25,13 @@ def refuse(space: PoolSpace, ask: Ask, axis: Axis) -> Refusal:
     merged = space.admit(space.requirements, variant)
     if isinstance(merged, str):
         constraint: Constraint = "taints" if space.untolerated(variant) else "requirements"
-        return Refusal(place=space.place, constraint=constraint, message=merged, remedy=_remedy(constraint))
+        return Refusal(
+            place=space.place,
+            constraint=constraint,
+            message=merged,
+            detail={} if constraint == "taints" else _asked_in_vain(space, variant),
+            remedy=_remedy(constraint),
+        )
     evaluation = space.evaluate(merged)
     paid = space.affords(merged)
     within = space.within_limits() & paid
@@ -86,11 +93,12 @@ def refuse(space: PoolSpace, ask: Ask, axis: Axis) -> Refusal:
         hint = ""
         if constraint == "resources" and ask.requests.get("cpu", 0) >= _ABSURD_MILLICORES:
             hint = " (CPU request >= 1 Million, m vs M typo?)"
-        remedy = (
-            _resource_remedy(space, wanted, axis)
-            if constraint == "resources"
-            else _selection_remedy(space, merged, fitting)
-        )
+        if constraint == "resources":
+            remedy = _resource_remedy(space, wanted, axis)
+        else:
+            key, remedy = _selection_remedy(space, merged, fitting)
+            if key in variant.requirements:
+                detail["key"] = key
         return no(constraint, message + hint + suffix, remedy)
     return no("hostPorts", "the pod's host ports conflict with those of daemons" + suffix)
 
@@ -149,6 +157,15 @@ def _remedy(constraint: Constraint) -> str:
     return "change the pod's node selection, or let the NodePool define the label"
 
 
+def _asked_in_vain(space: PoolSpace, variant: Variant) -> dict[str, str]:
+    """Return the label, as `key`, that the pod asks for and the pool's nodes do not have that way."""
+    wanted = variant.requirements
+    for key in wanted:
+        if space.requirements.compatible(Requirements.of(wanted[key]), space.well_known):
+            return {"key": key}
+    return {}
+
+
 def _limit_remedy(space: PoolSpace, suitable: Mask) -> str:
     """Name the limits to raise for the smallest type that would do."""
     rows = space.capacity[suitable]
@@ -176,8 +193,8 @@ def _price_remedy(space: PoolSpace, merged: Requirements, suitable: Mask) -> str
     return "raise " + " and ".join(raises)
 
 
-def _selection_remedy(space: PoolSpace, merged: Requirements, fitting: Mask) -> str:
-    """Name the one label that has to be asked for differently, and the values that would do."""
+def _selection_remedy(space: PoolSpace, merged: Requirements, fitting: Mask) -> tuple[str, str]:
+    """Return the one label that has to be asked for differently, and say so with the values there are."""
     for key in merged:
         without = space.evaluate(merged.without(key))
         if not (without.matching & without.offered & fitting).any():
@@ -185,8 +202,8 @@ def _selection_remedy(space: PoolSpace, merged: Requirements, fitting: Mask) -> 
         values = space.catalogue.values_of(key)
         shown = [*values[:_SHOWN_VALUES], *(["..."] if len(values) > _SHOWN_VALUES else [])]
         whose = "the NodePool's requirements" if key in space.requirements else "the pod's node selection"
-        return f"change {key} in {whose}" + (f", there are: {', '.join(shown)}" if shown else "")
-    return "change what the pod or the NodePool selects: no instance type has all of it"
+        return key, f"change {key} in {whose}" + (f", there are: {', '.join(shown)}" if shown else "")
+    return "", "change what the pod or the NodePool selects: no instance type has all of it"
 
 
 def _resource_remedy(space: PoolSpace, wanted: Amounts, axis: Axis) -> str:

@@ -1,5 +1,6 @@
 """A plan as data for people and programs: what `-o json` prints. `schema.json` describes it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -10,14 +11,18 @@ from karpenter.apis.annotations import MICRO, micro_usd
 from karpenter.apis.karpenter import NodePool
 from karpenter.base.quantity import format_resources
 from karpenter.cli.planning.cluster import Catalogues, spending_of
+from karpenter.cli.planning.whatif import Cause, Outcome, cause_of
 from karpenter.controllers.provisioning.demand import Demand, usable_pools
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.pods import pod_key
 from karpenter.model.problem import Plan, PlannedClaim
+from karpenter.model.reasons import Refusal
 from karpenter.model.snapshot import NodeView, Snapshot
 from karpenter.scheduling.explain import refusal_text
 
 _SHARE_DIGITS = 6
+Outcomes = Mapping[tuple[str, Cause], Outcome]
+"""What remedies would come to, by pod and cause."""
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
@@ -74,6 +79,11 @@ class Reason(Record, frozen=True):
     detail: dict[str, Any]
     remedy: str
     """The smallest change that would help; empty when none is known."""
+    remedy_places: int | None = None
+    """How many of the pods that are left out like this one, itself included, would have a place if this
+    reason were gone altogether; null when that was not tried."""
+    remedy_price_per_hour: float | None = None
+    """How much more the plan would cost then; null when no pod would have a place, or that was not tried."""
 
 
 class Unscheduled(Record, frozen=True):
@@ -132,10 +142,11 @@ def report_of(
     catalogues: Catalogues,
     timing: Timing,
     price_limit: int | None = None,
+    outcomes: Outcomes | None = None,
 ) -> Report:
     """Return `plan` as data; `demand` tells of the pods that were not even asked about.
 
-    `price_limit` is for all nodes together, micro-USD per hour.
+    `price_limit` is for all nodes together, micro-USD per hour. `outcomes`: what remedies would come to.
     """
     existing = existing_cost(snapshot, catalogues)
     by_name = {pool: {t.name: t for t in types} for pool, types in catalogues.items()}
@@ -145,7 +156,7 @@ def report_of(
         existing_nodes=[
             ExistingNode(name=name, pods=list(plan.placements[name])) for name in sorted(plan.placements)
         ],
-        unschedulable=_unschedulable(plan, demand),
+        unschedulable=_unschedulable(plan, demand, outcomes or {}),
         new_nodes_cost_per_hour=plan.cost,
         existing_nodes_cost_per_hour=existing,
         total_cost_per_hour=plan.cost + existing,
@@ -233,20 +244,11 @@ def _place(view: NodeView) -> tuple[str, str, str]:
     return first, second, third
 
 
-def _unschedulable(plan: Plan, demand: Demand) -> dict[str, Unscheduled]:
+def _unschedulable(plan: Plan, demand: Demand, outcomes: Outcomes) -> dict[str, Unscheduled]:
     found = {
         refused.pod: Unscheduled(
             message="; ".join(refusal_text(r) for r in refused.refusals),
-            reasons=[
-                Reason(
-                    place=r.place,
-                    constraint=r.constraint,
-                    message=r.message,
-                    detail=r.detail,
-                    remedy=r.remedy,
-                )
-                for r in refused.refusals
-            ],
+            reasons=[_reason(r, outcomes.get((refused.pod, cause_of(r)))) for r in refused.refusals],
         )
         for refused in plan.unschedulable
     }
@@ -254,3 +256,15 @@ def _unschedulable(plan: Plan, demand: Demand) -> dict[str, Unscheduled]:
         reason = Reason(place="", constraint="invalid", message=error, detail={}, remedy="")
         found[pod_key(pod)] = Unscheduled(message=error, reasons=[reason])
     return dict(sorted(found.items()))
+
+
+def _reason(refusal: Refusal, outcome: Outcome | None) -> Reason:
+    return Reason(
+        place=refusal.place,
+        constraint=refusal.constraint,
+        message=refusal.message,
+        detail=refusal.detail,
+        remedy=refusal.remedy,
+        remedy_places=outcome.places if outcome else None,
+        remedy_price_per_hour=outcome.price if outcome else None,
+    )

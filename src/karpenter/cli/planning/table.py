@@ -115,9 +115,18 @@ def _left_out(report: Report, inventory: Inventory, console: Console) -> None:
         for reason in reasons[:_MOST_PLACES]:
             console.print(Text(f"  {_why(reason)}"))
             if reason.remedy:
-                console.print(Text(f"    would help: {reason.remedy}"))
+                console.print(Text(f"    would help: {reason.remedy}{_worth(reason)}"))
         if len(reasons) > _MOST_PLACES:
             console.print(Text(f"  ... and {len(reasons) - _MOST_PLACES} more places"))
+
+
+def _worth(reason: Reason) -> str:
+    """Return what a remedy comes to: ` (places 3, +$0.1920/h)`; empty when it was not tried."""
+    if reason.remedy_places is None:
+        return ""
+    if reason.remedy_price_per_hour is None:
+        return " (not by itself)"
+    return f" (places {reason.remedy_places}, +${reason.remedy_price_per_hour:.4f}/h)"
 
 
 def _why(reason: Reason) -> str:
