@@ -193,6 +193,22 @@ def test_existing_nodes_take_their_share() -> None:
     assert len(plan.placements["in-zone-b"]) == 1
 
 
+@pytest.mark.parametrize(("max_skew", "count", "on_node"), [(5, 3, 3), (2, 3, 2), (1, 3, 1), (2, 9, 4)])
+def test_nodes_with_room_come_before_an_even_spread(max_skew: int, count: int, on_node: int) -> None:
+    """As far as the skew lets them: nothing is bought for the sake of balance alone."""
+    node = zoned("zone-a", size=ROOMY)
+    plan = planned(over_three(web(count, spread(max_skew=max_skew)), nodes=[node]))
+    assert len(plan.placements[node.name]) == on_node
+
+
+def test_pods_that_others_count_fill_the_nodes_there_are() -> None:
+    """They need not be even themselves."""
+    node = zoned("zone-a", size=ROOMY)
+    others = app_pods("counted", labels={"app": "web"})
+    plan = planned(over_three([*web(3), *others], nodes=[node]))
+    assert "default/counted" in plan.placements[node.name]
+
+
 @pytest.mark.parametrize(
     ("minimum", "placed"),
     [(1, 9), (2, 9), (3, 9), (4, 3), (10, 3)],

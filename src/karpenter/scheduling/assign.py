@@ -2,8 +2,8 @@
 
 A *cell* is one value for each label that the class's constraints count by, in which a node for the class
 can be had. Pods are dealt to cells so that every hard constraint holds, by kube-scheduler's rules; among the
-cells that do, preferences decide, then balance, then price. Domains where the class cannot go never attract
-its pods, but they do count where they have nodes.
+cells that do, preferences decide, then room on nodes that are there, then balance, then price. Domains where
+the class cannot go never attract its pods, but they do count where they have nodes.
 """
 
 from collections.abc import Sequence
@@ -202,21 +202,25 @@ class _Deal:
             level = len(set(gauge.counts)) == 1 and gauge.elsewhere == UNBOUNDED
             if not level or not gauge.grows or (gauge.open_domains and not gauge.weight):
                 return 0
+        if any(c.free > dealt for c, dealt in zip(cells, self.dealt, strict=True)):
+            # The last ones may lean towards nodes that are there, as far as the skew lets them.
+            rounds -= max((g.max_skew for g in self.balance), default=0)
         rounds = min(rounds, *(c.room - d for c, d in zip(cells, self.dealt, strict=True)))
-        for i in range(len(cells) if rounds else 0):
+        if rounds <= 0:
+            return 0
+        for i in range(len(cells)):
             self._put(i, rounds)
         return rounds * len(cells)
 
-    def _rank(self, i: int) -> tuple[int, int, int, int, float, tuple[str, ...]]:
-        """Order cells: fewer preferences given up, better neighbours, better balance, price, name."""
+    def _rank(self, i: int) -> tuple[int, int, bool, int, int, float, tuple[str, ...]]:
+        """Order cells: fewer preferences given up, better neighbours, nodes there, balance, price, name."""
         cell, unwelcome = self.cells[i], 0
         for gauge in self.soft:
             sign = -1 if gauge.kind == "affinity" else 1
             unwelcome += sign * gauge.weight * gauge.counts[gauge.where[i]]
         crowd = sum([g.counts[g.where[i]] for g in self.balance])
         burden = sum([g.counts[g.where[i]] for g in self.counted])
-        price = 0.0 if self.dealt[i] < cell.free else cell.price
-        return (cell.tier, unwelcome, crowd, burden, price, cell.values)
+        return (cell.tier, unwelcome, self.dealt[i] >= cell.free, crowd, burden, cell.price, cell.values)
 
 
 def why_not(

@@ -159,6 +159,7 @@ class BinTable:
 
 def _most(space: PoolSpace, options: Mask, used: Amounts, wanted: Amounts, count: int) -> int:
     """Return how many pods, at most `count`, the largest of `options` can take beside what is used."""
+    options = options & space.fits(used)
     if not options.any():
         return 0
     return min(count, int(how_many(space.room[options] - used, wanted).max()))

@@ -110,6 +110,7 @@ class Pass:
                 self._place_class(i, depth[i], dealings.get(i))
             self.open_all(self.asks[first:])
             self.finder.forget()
+        self._squeeze()
 
     def unplaced(self) -> set[str]:
         """Return the pods that found no place."""
@@ -368,7 +369,6 @@ class Pass:
         self._settle(ask)
         if ask.home is not None or not ask.remaining:
             return True
-        self._squeeze(ask)
         # Limits may leave no other node to buy, but room for a larger one.
         while ask.remaining and len(self.bins) <= _FEW_BINS and self.bins.grow(ask):
             continue
@@ -380,15 +380,20 @@ class Pass:
         self.refused.update(dict.fromkeys(ask.pods[ask.placed :], refusals))
         return False
 
-    def _squeeze(self, ask: Ask) -> None:
+    def _squeeze(self) -> None:
         """Place pods no node can be bought for on those there are, where kube-scheduler would let them."""
         if len(self.bins):
             return  # every planned node is one more that a spread measures by
-        while ask.remaining and self.nodes.nodes and not ask.profile.alone:
-            counts = self.nodes.room_for(ask, ask.demands, nowhere_else=True)
-            if not counts.any():
-                return
-            self._take(int(np.flatnonzero(counts)[0]), ask, 1)
+        for ask in self.asks:
+            while ask.remaining and self.nodes.nodes and not ask.profile.alone:
+                counts = self.nodes.room_for(ask, ask.demands, nowhere_else=True)
+                if not counts.any():
+                    break
+                row = int(np.flatnonzero(counts)[0])
+                self.nodes.place(row, ask, 1)
+                taken = ask.take(1)
+                self.on_nodes.setdefault(self.nodes.nodes[row].name, []).extend(taken)
+                self.refused.pop(taken[0], None)
 
     def _refusals(self, ask: Ask) -> tuple[Refusal, ...]:
         return tuple(refuse(s, ask, self.axis) for s in self.spaces) or (_NO_POOL,)
