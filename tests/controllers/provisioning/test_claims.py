@@ -7,7 +7,8 @@ from karpenter.apis.core import Taint
 from karpenter.apis.karpenter import NodeClaim, NodeClassRef, NodePool, RequirementSpec
 from karpenter.apis.nodepool_hash import nodepool_hash
 from karpenter.base.virtualtime import run_virtual
-from karpenter.controllers.provisioning.claims import claim_for
+from karpenter.controllers.provisioning.claims import claim_for, create_claims
+from karpenter.kube.patch import merge
 from karpenter.testing.builders import (
     Expression,
     a_daemon,
@@ -199,5 +200,25 @@ def test_labels_that_the_provider_knows_are_not_guessed(monkeypatch: pytest.Monk
             (claim,) = await env.expect_claims(1)
             assert required(claim)[CORES] == [("Gte", ["3"])]
             assert claim.metadata.labels.get(CORES) != "3"
+
+    run_virtual(scenario())
+
+
+def test_a_claim_keeps_the_hash_of_the_template_it_was_made_from() -> None:
+    """A pool that changes while its nodes are planned makes them drift at once, as it should."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            pool = await env.create(a_nodepool(labels={TEAM: "red"}))
+            await env.wait(5)
+            planned = the_claim(a_problem([a_pod()], pools=[pool]))
+            changed = merge({"spec": {"template": {"metadata": {"labels": {TEAM: "blue"}}}}})
+            later = await env.client.patch(NodePool, pool.name, changed)
+            await env.wait(5)
+            (creation,) = await create_claims(env.operator.context, [planned], "provisioned")
+            assert creation.claim is not None
+            assert creation.claim.metadata.labels[TEAM] == "red"
+            assert creation.claim.metadata.annotations[labels.NODEPOOL_HASH] == nodepool_hash(pool)
+            assert nodepool_hash(pool) != nodepool_hash(later)
 
     run_virtual(scenario())
