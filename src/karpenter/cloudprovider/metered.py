@@ -36,6 +36,7 @@ class MeteredProvider:
         self.well_known_labels = inner.well_known_labels
         self.reservation_label = inner.reservation_label
         self.volume_rules = inner.volume_rules
+        self.default_termination_grace_period = inner.default_termination_grace_period
         self._clock = clock
         names = ["controller", "method", "provider"]
         self._seconds = metrics.histogram(

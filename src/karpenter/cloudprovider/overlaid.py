@@ -19,6 +19,7 @@ class OverlaidProvider:
         self.well_known_labels = inner.well_known_labels
         self.reservation_label = inner.reservation_label
         self.volume_rules = inner.volume_rules
+        self.default_termination_grace_period = inner.default_termination_grace_period
 
     async def run(self) -> None:
         await self.inner.run()

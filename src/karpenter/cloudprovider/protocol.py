@@ -65,6 +65,8 @@ class CloudProvider(Protocol):
     that it does not exist. Empty: the cloud has no reservations."""
     volume_rules: VolumeRules
     """Storage that its nodes cannot use."""
+    default_termination_grace_period: str | None
+    """What NodeClaims have whose NodePool sets none, e.g. `30m`; None: they may take as long as it takes."""
 
     async def run(self) -> None:
         """Do what the provider does in the background, until cancelled; runs only on the leader."""

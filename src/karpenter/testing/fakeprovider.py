@@ -120,6 +120,7 @@ class FakeProvider:
     well_known_labels: frozenset[str] = frozenset()
     reservation_label = RESERVATION
     volume_rules = VolumeRules()
+    default_termination_grace_period: str | None = None
 
     def __init__(
         self, cloud: FakeCloud, client: Client, clock: Clock, overlays: OverlayStore | None = None

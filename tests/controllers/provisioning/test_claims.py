@@ -222,3 +222,23 @@ def test_a_claim_keeps_the_hash_of_the_template_it_was_made_from() -> None:
             assert nodepool_hash(pool) != nodepool_hash(later)
 
     run_virtual(scenario())
+
+
+@pytest.mark.parametrize(
+    ("of_cloud", "of_pool", "expected"),
+    [(None, None, None), ("30m", None, "30m"), ("30m", "5m", "5m"), (None, "5m", "5m")],
+)
+def test_a_cloud_may_limit_terminations_where_the_pool_does_not(
+    monkeypatch: pytest.MonkeyPatch, of_cloud: str | None, of_pool: str | None, expected: str | None
+) -> None:
+    """Its grace period is that of every claim whose pool sets none."""
+    monkeypatch.setattr(FakeProvider, "default_termination_grace_period", of_cloud)
+
+    async def scenario() -> None:
+        async with environment() as env:
+            await env.create(a_nodepool(termination_grace_period=of_pool))
+            await env.create(a_pod())
+            (claim,) = await env.expect_claims(1)
+            assert claim.spec.termination_grace_period == expected
+
+    run_virtual(scenario())

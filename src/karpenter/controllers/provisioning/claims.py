@@ -54,8 +54,11 @@ def claim_for(
     hash_of_pool: str,
     types: Sequence[InstanceType] = (),
     well_known: frozenset[str] = known.WELL_KNOWN_LABELS,
+    grace_period: str | None = None,
 ) -> NodeClaim:
     """Return the NodeClaim that `planned` asks for; `types` are what its pool can buy.
+
+    `grace_period` is the cloud's own for terminations, for pools that set none.
 
     Labels in `well_known` are for the cloud to set, once it has chosen: the claim only requires them.
     """
@@ -104,7 +107,7 @@ def claim_for(
             taints=template.spec.taints,
             startup_taints=template.spec.startup_taints,
             expire_after=template.spec.expire_after,
-            termination_grace_period=template.spec.termination_grace_period,
+            termination_grace_period=template.spec.termination_grace_period or grace_period,
         ),
     )
 
@@ -152,7 +155,14 @@ def _within_limits(context: Context, planned: Sequence[PlannedClaim]) -> list[No
         types = context.cluster.catalogue(pool.name)
         name = f"{pool.name}-{name_suffix(context.rng)}"
         safe = limits.safe(pool, wish)
-        draft = claim_for(safe, name, nodepool_hash(wish.pool), types, context.well_known_labels)
+        draft = claim_for(
+            safe,
+            name,
+            nodepool_hash(wish.pool),
+            types,
+            context.well_known_labels,
+            context.provider.default_termination_grace_period,
+        )
         passed = limits.passed(pool, draft, safe.price)
         if passed:
             drafts.append(f"limits of nodepool {pool.name} exceeded: {', '.join(passed)}")

@@ -57,6 +57,7 @@ class KwokProvider:
     name = "kwok"
     node_classes: tuple[type[NodeClass], ...] = (KwokNodeClass,)
     reservation_label = RESERVATION
+    default_termination_grace_period: str | None = None
 
     def __init__(self, context: ProviderContext, types: tuple[InstanceType, ...]) -> None:
         self._client = context.client
