@@ -31,6 +31,7 @@ class SlowCloud:
     node_classes: tuple[type[NodeClass], ...] = ()
     well_known_labels: frozenset[str] = frozenset({"example.com/label"})
     reservation_label = "example.com/reservation"
+    default_termination_grace_period: str | None = "30m"
     volume_rules = VolumeRules(unsupported_provisioners=frozenset({"old.example.com"}))
 
     def __init__(self, clock: LoopClock, error: Exception | None = None) -> None:
@@ -83,6 +84,7 @@ def test_calls_pass_through_and_are_timed_by_controller() -> None:
         assert metered.repair_policies() == cloud.repair_policies()
         assert metered.well_known_labels == cloud.well_known_labels
         assert metered.reservation_label == cloud.reservation_label
+        assert metered.default_termination_grace_period == "30m"
         assert metered.volume_rules == cloud.volume_rules
         name = "karpenter_cloudprovider_duration_seconds_sum"
         where = {"controller": "nodeclaim.lifecycle", "method": "Create", "provider": "slow"}
