@@ -3,6 +3,9 @@
 import gzip
 import io
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -264,3 +267,45 @@ def test_nothing_is_bought_below_the_cut_off(tmp_path: Path) -> None:
     ((_, refused),) = found.unschedulable.items()
     assert refused.reasons[0].constraint == "priority"
     assert "priority 1 or more" in refused.reasons[0].remedy
+
+
+RESERVED = [
+    {
+        "name": name,
+        "capacity": {"cpu": "2", "memory": "8Gi"},
+        "offerings": [
+            {"zone": "a", "capacityType": "on-demand", "price": 0.5},
+            {
+                "zone": "a",
+                "capacityType": "reserved",
+                "price": price,
+                "reservationID": "r",
+                "reservationCapacity": 1,
+            },
+        ],
+    }
+    for name, price in (("one", 0.01), ("two", 0.02))
+]
+
+
+@pytest.mark.parametrize(("gate", "bought"), [(True, ["on-demand", "reserved"]), (False, ["on-demand"] * 2)])
+def test_types_share_a_reservation(tmp_path: Path, gate: bool, bought: list[str]) -> None:
+    """Two types draw on one reservation with room for one node; with the gate off nobody does."""
+    large = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1500m"}}}
+    pool = {"metadata": {"name": "any"}, "spec": {"template": {"spec": {}}}}
+    scenario = {"instanceTypes": RESERVED, "nodePools": [pool], "options": {"reservedCapacity": gate}}
+    found = report(tmp_path, workload(replicas=2, containers=[large]), scenario=scenario)
+    assert sorted(node.launch.capacity_type for node in found.new_nodes) == bought
+
+
+def test_plans_do_not_depend_on_the_process() -> None:
+    """Two processes whose hashes differ print the same bytes."""
+    scenario = Path(__file__).parents[2] / "benchmarks" / "corpus" / "weights-limits-daemons.yaml"
+    command = [sys.executable, "-m", "karpenter", "plan", str(scenario), "--deterministic", "-o", "json"]
+    printed = {
+        subprocess.run(
+            command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(printed) == 1

@@ -126,6 +126,7 @@ def question_of(options: PlanOptions, *, stdin: BinaryIO, err: TextIO, clock: Cl
         catalogues,
         respect_preferences=(options.preference_policy or settings.preference_policy) != "Ignore",
         min_values_strict=(options.min_values_policy or settings.min_values_policy) != "BestEffort",
+        reserved_capacity=settings.reserved_capacity,
         price_limit=_usd(options.cluster_price_limit),
         expendable_below=options.expendable_below,
     )

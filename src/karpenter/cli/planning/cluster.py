@@ -16,6 +16,7 @@ from karpenter.apis.core import Node, PersistentVolumeClaim, Pod, Taint
 from karpenter.apis.karpenter import NodeClaim, NodePool
 from karpenter.apis.meta import Condition, ObjectMeta, OwnerReference
 from karpenter.base.quantity import Resources, add, format_resources, resources_of, subtract
+from karpenter.cli.planning.catalogues import RESERVATION_ID
 from karpenter.cli.planning.inventory import SYSTEM_PRIORITIES, Inventory
 from karpenter.controllers.provisioning.demand import Demand, demand_in, usable_pools
 from karpenter.controllers.provisioning.money import left_for_all, offer_of
@@ -73,6 +74,7 @@ def problem_of(
     *,
     respect_preferences: bool = True,
     min_values_strict: bool = True,
+    reserved_capacity: bool = True,
     price_limit: int | None = None,
     expendable_below: int | None = None,
 ) -> tuple[Problem, Demand]:
@@ -96,7 +98,9 @@ def problem_of(
         options=SolveOptions(
             respect_preferences=respect_preferences,
             min_values_strict=min_values_strict,
-            well_known_labels=well_known_labels(types),
+            well_known_labels=(labels := well_known_labels(types)),
+            reserved_capacity=reserved_capacity,
+            reservation_label=RESERVATION_ID if RESERVATION_ID in labels else "",
             price_remaining=left_for_all(price_limit, spending),
             expendable_below=expendable_below,
         ),

@@ -98,6 +98,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     preference_policy: str | None = None
     min_values_policy: str | None = None
+    reserved_capacity: bool = True
 
 
 class Inventory:

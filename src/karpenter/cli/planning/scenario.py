@@ -32,7 +32,8 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "preferencePolicy": ("Respect", "Ignore"),
     "minValuesPolicy": ("Strict", "BestEffort"),
 }
-_IGNORED_OPTIONS = ("cpuRequestsMilli", "reservedCapacity", "spotToSpotConsolidation", "reservedFallback")
+_RESERVED = "reservedCapacity"
+_IGNORED_OPTIONS = ("cpuRequestsMilli", "spotToSpotConsolidation", "reservedFallback")
 NODE_CLASS = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
 
 
@@ -117,9 +118,11 @@ def _options(inventory: Inventory, document: Document, options: Any) -> None:
     for name, value in options.items():
         if name in _IGNORED_OPTIONS:
             continue
-        choices = _CHOICES.get(name)
+        if name == _RESERVED and isinstance(value, bool):
+            continue
+        choices = ("true", "false") if name == _RESERVED else _CHOICES.get(name)
         if choices is None:
-            close = difflib.get_close_matches(name, [*_CHOICES, *_IGNORED_OPTIONS], n=1)
+            close = difflib.get_close_matches(name, [*_CHOICES, _RESERVED, *_IGNORED_OPTIONS], n=1)
             fix = f"did you mean {close[0]}?" if close else "remove it"
             inventory.findings.append(finding(document, f"options.{name}", "is no option", fix))
         elif value not in ("", *choices):
@@ -129,6 +132,7 @@ def _options(inventory: Inventory, document: Document, options: Any) -> None:
     inventory.settings = Settings(
         preference_policy=chosen.get("preferencePolicy", inventory.settings.preference_policy),
         min_values_policy=chosen.get("minValuesPolicy", inventory.settings.min_values_policy),
+        reserved_capacity=options.get(_RESERVED, inventory.settings.reserved_capacity) is not False,
     )
 
 
