@@ -1,9 +1,9 @@
 """How near to the cheapest possible machines whole plans come, within a second of search.
 
-    PYTHONPATH=src:. python benchmarks/gap.py [--smoke] [--only NAME] [--seconds 1] [--check] [--memory]
+    PYTHONPATH=src:. python benchmarks/gap.py [--smoke] [--only NAME] [--seconds 1] [--fees 0 0.02] [--check] [--memory]
 
 Each row is one call of the planner on real pods, on demand prices of EC2's us-east-1 unless it says spot
-(those are modelled). It shows the proven lower bound; the first complete plan: cost, gap and CPU seconds; the
+(those are modelled), with the fee per node given. It shows the proven lower bound; the first complete plan: cost, gap and CPU seconds; the
 best plan when the search had the given CPU seconds besides: cost, gap, nodes, CPU seconds altogether; and how
 many pods stayed unschedulable. The gap includes the slack of the bound. `--check` has every plan
 checked, `--memory` prints how far memory rose above the inputs.
@@ -15,6 +15,7 @@ import statistics
 from collections.abc import Callable
 from time import process_time
 
+import msgspec
 from benchmarks.workloads import deployments, distinct, diverse, generic, machines, openb, problem
 
 from karpenter.apis.core import Pod
@@ -100,7 +101,7 @@ def measure(name: str, asked: Problem, seconds: float, *, check: bool, memory: b
     row = f"{name:26s} {len(asked.pods):6d} {bound:10.3f} | {first.cost:10.3f} {gap_before:+6.2f}%"
     row += f" {spent:5.2f}s | {plan.cost:10.3f} {gap:+6.2f}% {len(plan.claims):5d} {took:5.2f}s"
     row += f" {len(plan.unschedulable):5d}" + (f" +{rose / 1024:.0f} MiB" if memory else "")
-    print(row, flush=True)
+    print(f"{row} {asked.options.node_fee:g}", flush=True)
     for wrong in (*(violations(asked, plan)[:3] if check else ()), *plan.distrusted):
         print("   !", wrong)
     return gap
@@ -115,20 +116,24 @@ def main() -> None:
     parser.add_argument("--only", default="", help="run scenarios whose name contains this")
     parser.add_argument("--group", default="", help="run scenarios of this group")
     parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--fees", type=float, nargs="+", default=[0.0, 0.02], help="USD per hour")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--memory", action="store_true", help="for one scenario at a time")
     given = parser.parse_args()
-    gaps: dict[str, list[float]] = {}
+    gaps: dict[tuple[str, float], list[float]] = {}
     print(
         f"{'scenario':26s} {'pods':>6s} {'bound $/h':>10s} | {'first':>24s}  | {given.seconds:g} s of search"
     )
     for name, (group, make) in scenarios(given.smoke).items():
         if given.only in name and given.group in ("", group):
-            asked = make()
-            gap = measure(name, asked, given.seconds, check=given.check, memory=given.memory)
-            gaps.setdefault(group, []).append(gap)
-    for group, found in gaps.items():
-        print(f"{group}: median gap {statistics.median(found):.2f} %, worst {max(found):.2f} %")
+            made = make()
+            for fee in given.fees:
+                options = msgspec.structs.replace(made.options, node_fee=fee)
+                asked = msgspec.structs.replace(made, options=options)
+                gap = measure(name, asked, given.seconds, check=given.check, memory=given.memory)
+                gaps.setdefault((group, fee), []).append(gap)
+    for (group, fee), found in sorted(gaps.items()):
+        print(f"{group}, fee {fee:g}: median {statistics.median(found):.2f} %, worst {max(found):.2f} %")
 
 
 if __name__ == "__main__":

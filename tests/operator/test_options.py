@@ -95,3 +95,14 @@ def test_help_names_every_option_with_its_variable() -> None:
     text = describe_options()
     assert all(f"--{option.flag}" in text and option.env in text for option in OPTIONS)
     assert "default 10s" in text
+
+
+def test_tastes_about_nodes_are_read_in_dollars_and_cores() -> None:
+    """Fee and penalty are USD per hour, the ceiling is cores; what makes no sense is refused by name."""
+    options = parse_options(["--node-fee=0.05", "--concentration-penalty", "0.1", "--max-node-cpu=64"], {})
+    assert (options.node_fee, options.concentration_penalty, options.max_node_cpu) == (0.05, 0.1, 64_000)
+    plain = parse_options([], {})
+    assert (plain.node_fee, plain.concentration_penalty, plain.max_node_cpu) == (0.02, 0.0, None)
+    for flag, value in (("node-fee", "cheap"), ("max-node-cpu", "0"), ("max-node-cpu", "big")):
+        with pytest.raises(OptionError, match=flag):
+            parse_options([f"--{flag}={value}"], {})

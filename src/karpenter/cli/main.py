@@ -93,6 +93,13 @@ def plan(
     expendable_pods_priority_cutoff: Annotated[
         int | None, typer.Option(help="Buy nothing for pods of lower priority.")
     ] = None,
+    node_fee: Annotated[
+        str, typer.Option(help="What a new node counts besides its price, USD per hour.")
+    ] = "0.02",
+    concentration_penalty: Annotated[
+        str, typer.Option(help="What a new node of all pods that are alike counts, USD per hour.")
+    ] = "0",
+    max_node_cpu: Annotated[str, typer.Option(help="Most cores that a new node may have, e.g. 64.")] = "",
     scheduler_config: Annotated[
         str, typer.Option(help="Default topology spread constraints: a file, or YAML.")
     ] = "",
@@ -117,6 +124,9 @@ def plan(
         min_values_policy=min_values_policy,
         cluster_price_limit=cluster_price_limit,
         expendable_below=expendable_pods_priority_cutoff,
+        node_fee=node_fee,
+        concentration_penalty=concentration_penalty,
+        max_node_cpu=max_node_cpu,
         scheduler_config=scheduler_config,
         solve_budget=solve_budget,
         deterministic=deterministic,

@@ -1,6 +1,6 @@
 """`karpenter plan`: which nodes these manifests need, offline: no cluster, no cloud, nothing is created."""
 
-from typing import BinaryIO, NamedTuple, TextIO
+from typing import Any, BinaryIO, NamedTuple, TextIO
 
 import msgspec
 import yaml
@@ -34,6 +34,7 @@ from karpenter.cli.planning.whatif import priced
 from karpenter.controllers.provisioning.demand import Demand
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.problem import Budget, Plan, Problem
+from karpenter.operator.options import OptionError, parse_options
 from karpenter.scheduling import solve
 from karpenter.scheduling.catalogue import compiled
 
@@ -55,6 +56,9 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     min_values_policy: str = ""
     cluster_price_limit: str = ""
     expendable_below: int | None = None
+    node_fee: str = "0.02"
+    concentration_penalty: str = "0"
+    max_node_cpu: str = ""
     scheduler_config: str = ""
     """A file, or YAML."""
     solve_budget: str = "1s"
@@ -131,7 +135,9 @@ def question_of(options: PlanOptions, *, stdin: BinaryIO, err: TextIO, clock: Cl
         expendable_below=options.expendable_below,
     )
     pods = spread_by_default(inventory, problem.pods, constraints)
-    return Question(msgspec.structs.replace(problem, pods=pods), demand, catalogues, inventory)
+    tastes = msgspec.structs.replace(problem.options, **_tastes(options))
+    problem = msgspec.structs.replace(problem, pods=pods, options=tastes)
+    return Question(problem, demand, catalogues, inventory)
 
 
 def _check(options: PlanOptions) -> None:
@@ -147,6 +153,25 @@ def _check(options: PlanOptions) -> None:
         raise Refused("nothing to plan: name files or folders with -f, or - for standard input")
     _seconds(options.solve_budget)
     _usd(options.cluster_price_limit)
+    _tastes(options)
+
+
+def _tastes(options: PlanOptions) -> dict[str, Any]:
+    """Return the solver's options that say which of the possible nodes are liked."""
+    texts = {
+        "node-fee": options.node_fee,
+        "concentration-penalty": options.concentration_penalty,
+        "max-node-cpu": options.max_node_cpu,
+    }
+    try:
+        parsed = parse_options([f"--{name}={text}" for name, text in texts.items()], {})
+    except OptionError as error:
+        raise Refused(str(error)) from error
+    return {
+        "node_fee": parsed.node_fee,
+        "concentration_penalty": parsed.concentration_penalty,
+        "max_node_cpu": parsed.max_node_cpu,
+    }
 
 
 def _usd(text: str) -> int | None:

@@ -36,6 +36,12 @@ class Settings:
     """What machines of all pools together may cost, micro-USD per hour; None: as much as they like."""
     expendable_below: int | None = None
     """No machine is bought for pods of lower priority; None: for all."""
+    node_fee: float = 0.02
+    """USD per hour that every new machine counts besides its price."""
+    concentration_penalty: float = 0.0
+    """USD per hour that a new machine counts besides when it holds all of several pods that are alike."""
+    max_node_cpu_milli: int | None = None
+    """How large a new machine may be; None: any size."""
     default_spread: tuple[TopologySpreadConstraint, ...] = ()
     """Topology spread of pods that bring no constraints of their own."""
     observability: bool = True

@@ -47,6 +47,13 @@ class SolveOptions(msgspec.Struct, frozen=True, kw_only=True):
     """No node is bought for pods of lower priority than this; None: for all."""
     reserved_capacity: bool = True
     """Whether reserved offerings may be bought from at all."""
+    node_fee: float = 0.02
+    """USD per hour that every new node counts besides its price: many tiny nodes are no bargain."""
+    concentration_penalty: float = 0.0
+    """USD per hour that a new node counts besides when it holds all of several pods that are alike; less the
+    fewer of them it holds, nothing up to half of them."""
+    max_node_cpu: int | None = None
+    """Thousandths of a core that a new node may have at most; None: any size."""
     nominated: bool = True
     """Pods will be bound where they are planned; False: kube-scheduler decides, and plans allow for that."""
 

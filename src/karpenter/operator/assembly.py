@@ -182,6 +182,9 @@ def settings_of(options: Options, solve_budget: Budget | None = None) -> Setting
         ignore_dra_requests=options.ignore_dra_requests,
         cluster_price_limit=options.cluster_price_limit,
         expendable_below=options.expendable_pods_priority_cutoff,
+        node_fee=options.node_fee,
+        concentration_penalty=options.concentration_penalty,
+        max_node_cpu_milli=options.max_node_cpu,
         default_spread=options.scheduler_config,
         observability=not options.disable_cluster_state_observability,
     )

@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
-from karpenter.apis.annotations import parse_usd
+from karpenter.apis.annotations import MICRO, parse_usd
 from karpenter.apis.core import TopologySpreadConstraint
 from karpenter.base.duration import format_duration, parse_duration
+from karpenter.base.quantity import to_units
 from karpenter.operator.schedulerconfig import parse_scheduler_config
 
 FEATURE_GATES: dict[str, bool] = {
@@ -77,6 +78,19 @@ def _priority(value: str) -> int | None:
     if value and not re.fullmatch(r"[+-]?\d{1,10}", value):
         raise ValueError("want a whole number, e.g. -10")
     return int(value) if value else None
+
+
+def _dollars(value: str) -> float:
+    return parse_usd(value) / MICRO
+
+
+def _cores(value: str) -> int | None:
+    if not value:
+        return None
+    milli = to_units("cpu", value)
+    if milli <= 0:
+        raise ValueError("want cores, more than 0, e.g. 64")
+    return milli
 
 
 def _usd(value: str) -> int | None:
@@ -148,6 +162,11 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "expendable-pods-priority-cutoff", None, "buy nothing for pods of lower priority, e.g. -10", _priority
     ),
+    Option("node-fee", 0.02, "what a new node counts besides its price, USD per hour", _dollars),
+    Option(
+        "concentration-penalty", 0.0, "what a node of all pods that are alike counts, USD per hour", _dollars
+    ),
+    Option("max-node-cpu", None, "most cores that a new node may have, e.g. 64", _cores),
     Option("feature-gates", dict(FEATURE_GATES), "NAME=true,NAME=false", parse_feature_gates),
     Option("scheduler-config", (), "default topology spread constraints (YAML)", parse_scheduler_config),
     Option("solve-budget", 1.0, "longest time to search for a cheaper plan", _seconds),
@@ -187,6 +206,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     cluster_price_limit: int | None
     """Micro-USD per hour."""
     expendable_pods_priority_cutoff: int | None
+    node_fee: float
+    concentration_penalty: float
+    max_node_cpu: int | None
+    """Thousandths of a core."""
     feature_gates: dict[str, bool]
     scheduler_config: tuple[TopologySpreadConstraint, ...]
     solve_budget: float

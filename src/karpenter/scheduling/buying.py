@@ -11,7 +11,7 @@ from karpenter.scheduling.asks import Ask
 from karpenter.scheduling.bins import Bin, BinTable
 from karpenter.scheduling.catalogue import Mask, Prices
 from karpenter.scheduling.cells import openable
-from karpenter.scheduling.packing import NODE_FEE, Choice, Pattern, choose, fill
+from karpenter.scheduling.packing import Choice, Pattern, choose, crowding, fill
 from karpenter.scheduling.space import PoolSpace, cheapest_share, how_many, relax_min_values
 from karpenter.scheduling.topology import Topology
 from karpenter.scheduling.waiting import Queue, Waiting
@@ -137,7 +137,9 @@ class Buyer:
     def _ratio(self, pattern: Pattern) -> float:
         """Return the worth of the pods on a node for its price."""
         worth = sum(self.asks[i].worth * count for i, count in pattern.counts.items())
-        return worth / (pattern.price + NODE_FEE)
+        held = [self.asks[i] for i in pattern.counts]
+        crowd = crowding(self.options, held, np.array([list(pattern.counts.values())]))
+        return worth / (pattern.price + self.options.node_fee + float(crowd[0]))
 
     @staticmethod
     def _roomy(space: PoolSpace, prices: Prices, ask: Ask, queue: Queue) -> Prices:

@@ -35,7 +35,11 @@ class Market:
         self.problem = problem
         self.well_known = problem.options.well_known_labels
         self.offers: Mapping[str, PoolOffer] = {o.pool.name: o for o in problem.pools}
-        self.types = {name: {t.name: t for t in o.instance_types} for name, o in self.offers.items()}
+        most = problem.options.max_node_cpu
+        self.types = {
+            name: {t.name: t for t in o.instance_types if most is None or t.capacity.get("cpu", 0) <= most}
+            for name, o in self.offers.items()
+        }
         self.left: dict[Lot, int] = {}
         """How much there is of every lot: the least any pool sees, less what claims on their way hold."""
         kinds = [t for o in problem.pools for t in o.instance_types]

@@ -11,16 +11,16 @@ import numpy as np
 from karpenter.scheduling.asks import Ask
 from karpenter.scheduling.bins import Bin, BinTable
 from karpenter.scheduling.menu import Menu, start_patterns
-from karpenter.scheduling.packing import Pattern, join
+from karpenter.scheduling.packing import Pattern, crowding, join
 from karpenter.scheduling.passes import Pass
-from karpenter.scheduling.search import Memory, NodePattern, improve
+from karpenter.scheduling.search import Memory, NodePattern, improve, objective
 from karpenter.scheduling.stock import lot_of
 from karpenter.scheduling.topology import Occupancy
 
 _EPSILON = 1e-9
 
 
-def improved(current: Pass, more: Callable[[], bool], *, fee: float, memory: Memory | None = None) -> float:
+def improved(current: Pass, more: Callable[[], bool], *, memory: Memory | None = None) -> float:
     """Replace the nodes of `current` by cheaper ones if the search finds any.
 
     Returns:
@@ -45,11 +45,11 @@ def improved(current: Pass, more: Callable[[], bool], *, fee: float, memory: Mem
         _take_back(current, free)
         return 0.0
     counts = np.array([len(pods[a.index]) for a in asks], dtype=np.int64)
-    problem = menu.problem(counts, current.topology.rules, fee)
+    problem = menu.problem(counts, current.topology.rules, current.problem.options)
     packing = improve(problem, start, more, memory=memory)
-    before = _objective(free, fee)
-    if packing.cost + fee * sum(p.copies for p in packing.patterns) < before - _EPSILON:
-        _rebuild(current, menu, packing.patterns, asks, pods, held, free, before, fee)
+    before = _objective(current, free)
+    if objective(problem, packing.patterns) < before - _EPSILON:
+        _rebuild(current, menu, packing.patterns, asks, pods, held, free, before)
     else:
         _take_back(current, free)
     return packing.lower_bound if not held and same_as_relaxed(current) else 0.0
@@ -108,8 +108,14 @@ def _take_back(current: Pass, bins: Sequence[Bin]) -> None:
         current.spaces[planned.pool].take(planned.charged, 1)
 
 
-def _objective(bins: Sequence[Bin], fee: float) -> float:
-    return sum(b.pattern.price + fee for b in bins)
+def _objective(current: Pass, bins: Sequence[Bin]) -> float:
+    """Return cost, fees and penalties of `bins`, USD per hour."""
+    options, crowd = current.problem.options, 0.0
+    for planned in bins if options.concentration_penalty > 0 else ():
+        held = [current.asks[i] for i in planned.pods]
+        counts = np.array([[len(keys) for keys in planned.pods.values()]])
+        crowd += float(crowding(options, held, counts)[0])
+    return sum(b.pattern.price + options.node_fee for b in bins) + crowd
 
 
 def _rebuild(
@@ -121,7 +127,6 @@ def _rebuild(
     held: Sequence[Bin],
     free: Sequence[Bin],
     before: float,
-    fee: float,
 ) -> None:
     """Put the pods of `free` on nodes as `patterns` say; go back to `free` if that is not cheaper."""
     table_before, refused_before = current.bins, dict(current.refused)
@@ -136,7 +141,7 @@ def _rebuild(
     current.open_all([a for a in asks if a.remaining])
     bought = table.bins[len(held) :]
     stranded = any(a.remaining for a in asks)
-    if stranded or _objective(bought, fee) >= before - _EPSILON:
+    if stranded or _objective(current, bought) >= before - _EPSILON:
         for planned in bought:
             current.spaces[planned.pool].take(planned.charged, -1)
             current.spaces[planned.pool].draw(planned.pattern.requirements, planned.pattern.chosen, -1)

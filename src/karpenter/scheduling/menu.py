@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from karpenter.model.problem import SolveOptions
 from karpenter.scheduling.asks import Ask
 from karpenter.scheduling.bins import Bin
 from karpenter.scheduling.catalogue import Amounts, Mask
@@ -45,7 +46,7 @@ class Menu:
         self._first = np.concatenate([[0], np.cumsum([len(p) for p in positions])]).astype(np.int64)
         self._weights = [space.weight for space in spaces]
 
-    def problem(self, counts: Amounts, rules: Sequence[Rule], fee: float) -> PackingProblem:
+    def problem(self, counts: Amounts, rules: Sequence[Rule], options: SolveOptions) -> PackingProblem:
         """Return what is asked of the search; `counts` are the pods of each ask to place."""
         room = np.concatenate([s.room[self.type[self.pool == i]] for i, s in enumerate(self.spaces)])
         usage, remaining = self._limits()
@@ -63,7 +64,8 @@ class Menu:
             apart=_apart(self.asks, rules, allowed, counted),
             usage=usage,
             remaining=remaining,
-            fee=fee,
+            fee=options.node_fee,
+            concentration=options.concentration_penalty,
         )
 
     def row_of(self, planned: Bin) -> int | None:

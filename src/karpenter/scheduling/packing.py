@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from karpenter.model.problem import SolveOptions
 from karpenter.model.requirements import Requirements
 from karpenter.scheduling.asks import Ask
 from karpenter.scheduling.catalogue import Amounts, Mask, Prices
@@ -20,7 +21,7 @@ from karpenter.scheduling.topology import Occupancy, Topology
 from karpenter.scheduling.waiting import Queue
 
 NODE_FEE = 0.02
-"""USD per hour put on every node when types are compared: many tiny nodes are no bargain."""
+"""USD per hour that keeps very cheap types apart on the scale on which types are picked for comparison."""
 _EPSILON = 1e-9
 _MOST_TYPES = 64
 """How many types are compared."""
@@ -68,7 +69,7 @@ def choose(space: PoolSpace, start: Requirements, prices: Prices, waiting: Queue
     worth most for the room it takes, which finds complements that an order by size does not.
     """
     candidates = _candidates(space, start, prices)
-    cost = prices[candidates] + NODE_FEE
+    cost = prices[candidates] + space.options.node_fee
     queue = waiting.front(_LOOKAHEAD)
     matrix = waiting.wanted[: len(queue)]
     limits = np.array([min(ask.most, ask.remaining) for ask in queue], dtype=np.int64)
@@ -81,12 +82,23 @@ def choose(space: PoolSpace, start: Requirements, prices: Prices, waiting: Queue
     if len(queue) <= _FEW:
         few = ranking[:_PROMISING]
         filled = _fill_by_worth(space.room[candidates[few]], matrix, limits, joins[:, few], worth)
-        ratios = np.round(filled @ worth / cost[few], 9)
+        ratios = np.round(filled @ worth / (cost[few] + crowding(space.options, queue, filled)), 9)
         winner = int(ratios.argmax())
-        if ratios[winner] > np.round(in_order[best] / cost[best], 9):
+        plain = 0.0 if space.options.concentration_penalty > 0 else in_order[best] / cost[best]
+        if ratios[winner] > np.round(plain, 9):
             best, ratio = int(few[winner]), float(ratios[winner])
             counts = {i: count for i, count in enumerate(filled[winner].tolist()) if count}
     return Choice(int(candidates[best]), counts, ratio)
+
+
+def crowding(options: SolveOptions, asks: Sequence[Ask], counts: Amounts) -> Prices:
+    """Return, by node, what `counts` [node, ask] adds for holding much of one workload, USD per hour."""
+    if options.concentration_penalty <= 0:
+        return np.zeros(len(counts))
+    whole = np.array([len(a.pods) for a in asks])
+    share = np.where(whole > 1, counts / np.maximum(whole, 1), 0.0)
+    found: Prices = options.concentration_penalty * ((np.maximum(share - 0.5, 0.0) * 2) ** 2).sum(axis=1)
+    return found
 
 
 def _joinable(

@@ -210,6 +210,9 @@ def _resource_remedy(space: PoolSpace, wanted: Amounts, axis: Axis) -> str:
     """Name the resource that even the largest type lacks, and how much of it there is."""
     if not len(space.catalogue):
         return ""
+    ceiling = space.options.max_node_cpu
+    if ceiling is not None and (space.room >= wanted).all(axis=1).any():
+        return f"raise --max-node-cpu, which is {format_units('cpu', ceiling)}"
     largest = space.room.max(axis=0)
     for column in np.flatnonzero(wanted > largest).tolist():
         name = axis.names[column]

@@ -18,7 +18,6 @@ from karpenter.scheduling.drives import Drives
 from karpenter.scheduling.expendable import afterwards, merged, split
 from karpenter.scheduling.improve import improved, same_as_relaxed
 from karpenter.scheduling.looser import realistic
-from karpenter.scheduling.packing import NODE_FEE
 from karpenter.scheduling.passes import Pass
 from karpenter.scheduling.search import Memory
 from karpenter.scheduling.topology import Topology
@@ -83,7 +82,7 @@ def _searched(problem: Problem, more: Callable[[], bool], memory: Memory | None)
     if not more():
         return current, current.plan()
     least, tolls = (0.0, ()) if same_as_relaxed(current) else current.relaxation().prove(more)
-    proven = improved(current, more, fee=NODE_FEE, memory=memory)
+    proven = improved(current, more, memory=memory)
     plan = current.plan(max(proven, least), tolls)
     wrong = quick_violations(problem, plan)
     if wrong:

@@ -127,6 +127,10 @@ class PoolSpace:
         self.room = self.allocatable - self.overhead
         """By type: what pods can have once the daemons run."""
         self.usable: Mask = np.all(self.room >= 0, axis=1)
+        self.options = options
+        if options.max_node_cpu is not None:
+            cores = [kind.capacity.get("cpu", 0) for kind in offer.instance_types]
+            self.usable &= np.array(cores, dtype=np.int64) <= options.max_node_cpu
         self.mix = Mix(offer.capacity_type_mix, self.name, ledger.nodes)
         self.purse = Purse(offer.remaining.get(PRICE), ledger)
         self.limited = tuple(sorted(name for name in offer.remaining if name not in ("nodes", PRICE)))

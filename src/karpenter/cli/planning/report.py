@@ -20,6 +20,7 @@ from karpenter.model.reasons import Refusal
 from karpenter.model.snapshot import NodeView, Snapshot
 from karpenter.scheduling.explain import refusal_text
 
+_USD_DIGITS = 6
 _SHARE_DIGITS = 6
 Outcomes = Mapping[tuple[str, Cause], Outcome]
 """What remedies would come to, by pod and cause."""
@@ -113,6 +114,18 @@ class PriceLimit(Record, frozen=True):
     """By the new nodes."""
 
 
+class LimitCost(Record, frozen=True):
+    """What a limit costs that makes the plan dearer."""
+
+    place: str
+    """`nodepool/NAME`, or `cluster`."""
+    resource: str
+    amount: str
+    """One unit more: `1`, or `1Gi` of memory and storage."""
+    saves_per_hour: float
+    """USD per hour that plans could be cheaper with `amount` more, about."""
+
+
 class Report(Record, frozen=True):
     """Everything about one plan."""
 
@@ -127,6 +140,7 @@ class Report(Record, frozen=True):
     gap: float | None
     """How far the new nodes' cost is above the bound, as a share of the bound."""
     price_limits: list[PriceLimit]
+    limit_prices: list[LimitCost]
     timing: Timing
 
 
@@ -163,6 +177,15 @@ def report_of(
         lower_bound_per_hour=bound,
         gap=round(plan.cost / bound - 1, _SHARE_DIGITS) if bound else (0.0 if plan.cost == 0 else None),
         price_limits=_price_limits(plan, snapshot, catalogues, price_limit),
+        limit_prices=[
+            LimitCost(
+                place=p.place,
+                resource=p.resource,
+                amount=p.amount,
+                saves_per_hour=round(p.usd, _USD_DIGITS),
+            )
+            for p in plan.limit_prices
+        ],
         timing=timing,
     )
 

@@ -149,6 +149,11 @@ def bill(report: Report) -> str:
         f"of ${limit.limit_per_hour:.4f}/h"
         for limit in report.price_limits
     ]
+    lines += [
+        f"{limit.place}: {limit.amount} more of {limit.resource} would save about "
+        f"${limit.saves_per_hour:.4f}/h"
+        for limit in report.limit_prices
+    ]
     timing = report.timing
     parts = [
         f"{name} {1000 * seconds:.0f} ms"

@@ -4,9 +4,9 @@ The search knows asks (classes of identical pods), offers (what can be bought) a
 Kubernetes is the caller's business. See `improve`.
 """
 
-from karpenter.scheduling.search.improve import improve
+from karpenter.scheduling.search.improve import improve, objective
 from karpenter.scheduling.search.memory import Memory
 from karpenter.scheduling.search.problem import NodePattern, Packing, PackingProblem
 from karpenter.scheduling.search.proof import Proof, prove
 
-__all__ = ["Memory", "NodePattern", "Packing", "PackingProblem", "Proof", "improve", "prove"]
+__all__ = ["Memory", "NodePattern", "Packing", "PackingProblem", "Proof", "improve", "objective", "prove"]

@@ -235,7 +235,7 @@ def _patterns_or(
     problem: PackingProblem, found: Sequence[NodePattern], start: Sequence[NodePattern]
 ) -> tuple[NodePattern, ...]:
     """Return the better of two plans, in order."""
-    key = [(int(unplaced(problem, p).sum()), _objective(problem, p)) for p in (found, start)]
+    key = [(int(unplaced(problem, p).sum()), objective(problem, p)) for p in (found, start)]
     better = found if key[0] <= key[1] else start
     merged: dict[tuple[int, tuple[tuple[int, int], ...]], int] = {}
     for p in better:
@@ -243,7 +243,7 @@ def _patterns_or(
     return tuple(NodePattern(offer, counts, n) for (offer, counts), n in sorted(merged.items()))
 
 
-def _objective(problem: PackingProblem, patterns: Sequence[NodePattern]) -> float:
+def objective(problem: PackingProblem, patterns: Sequence[NodePattern]) -> float:
     """Return cost, fees and penalties of `patterns`, USD per hour."""
     total = 0.0
     for p in patterns:
