@@ -1,12 +1,13 @@
 """How near to the cheapest possible machines whole plans come, within a second of search.
 
-    PYTHONPATH=src:. python benchmarks/gap.py [--smoke] [--only NAME] [--seconds 1] [--fees 0 0.02] [--check] [--memory]
+    python benchmarks/gap.py [--smoke] [--only NAME] [--group NAME] [--seconds 1] [--fees 0 0.02] [--check]
 
 Each row is one call of the planner on real pods, on demand prices of EC2's us-east-1 unless it says spot
-(those are modelled), with the fee per node given. It shows the proven lower bound; the first complete plan: cost, gap and CPU seconds; the
-best plan when the search had the given CPU seconds besides: cost, gap, nodes, CPU seconds altogether; and how
-many pods stayed unschedulable. The gap includes the slack of the bound. `--check` has every plan
-checked, `--memory` prints how far memory rose above the inputs.
+(those are modelled), with the fee per node given. It shows the proven lower bound; the first complete plan:
+cost, gap and CPU seconds; the best plan when the search had the given CPU seconds besides: cost, gap, nodes,
+CPU seconds altogether (the checker's included); how many pods stayed unschedulable; the fee. The gap
+includes the slack of the bound. `--check` has every plan checked in full, `--memory` prints how far memory
+rose above the inputs.
 """
 
 import argparse
