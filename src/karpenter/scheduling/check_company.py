@@ -47,7 +47,7 @@ def repelled_by(pod: Pod) -> list[PodAffinityTerm]:
 
 def counts(constraint: TopologySpreadConstraint, owner: Pod, other: Pod) -> bool:
     """Tell whether `constraint` of `owner` counts `other`, where both run on nodes that it looks at."""
-    selector = _narrowed(constraint.label_selector, owner, constraint.match_label_keys, [])
+    selector = narrowed(constraint.label_selector, owner, constraint.match_label_keys, [])
     return other.namespace == owner.namespace and label_selector_matches(selector, other.metadata.labels)
 
 
@@ -59,11 +59,11 @@ def means(snapshot: Snapshot, term: PodAffinityTerm, owner: Pod, other: Pod) -> 
         or other.namespace in term.namespaces
         or label_selector_matches(term.namespace_selector, snapshot.namespaces.get(other.namespace, {}))
     )
-    selector = _narrowed(term.label_selector, owner, term.match_label_keys, term.mismatch_label_keys)
+    selector = narrowed(term.label_selector, owner, term.match_label_keys, term.mismatch_label_keys)
     return there and label_selector_matches(selector, other.metadata.labels)
 
 
-def _narrowed(
+def narrowed(
     selector: LabelSelector | None, owner: Pod, match_keys: list[str], mismatch_keys: list[str]
 ) -> LabelSelector | None:
     """Return `selector` with the owner's own values of some labels added; keys it lacks say nothing."""

@@ -4,16 +4,15 @@ Both look at who runs already, so a plan is right when its pods can be bound one
 each finds its constraints met at its turn. All planned nodes are taken to be there from the start.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from karpenter.model.snapshot import Snapshot
-from karpenter.scheduling.check_company import attracted_by, counts, means
+from karpenter.scheduling.check_groups import Group, Party, groups_of, parties, tight_domains
 from karpenter.scheduling.check_places import Place, Resident
 from karpenter.scheduling.check_queue import bind_all
-from karpenter.scheduling.check_tallies import Attraction, Group, Kind, Spread
-
-_Effects = tuple[list[tuple[Spread, str]], list[tuple[Attraction, tuple[str, str]]]]
+from karpenter.scheduling.check_tallies import Kind, Spread, Tallies
 
 
 class Newcomer(NamedTuple):
@@ -34,123 +33,48 @@ def unbindable(
 
     A `newcomer` comes when it does most harm: after all others if its place depends on them, else first.
     """
-    kinds: dict[bytes, Kind] = {}
+    tallies, kinds = Tallies(), dict[bytes, Kind]()
     for resident in residents:
         if resident.kind not in kinds:
-            kinds[resident.kind] = Kind(snapshot, resident.pod)
-    owners = [k for k in kinds.values() if not k.free]
-    if not owners:
+            kinds[resident.kind] = Kind(snapshot, resident.pod, tallies)
+    if not tallies.spreads and not tallies.attractions:
         return
-    for kind in owners:
-        for spread in kind.spreads:
-            spread.open(places, newcomer.domains(spread) if newcomer else set())
-    planned: list[tuple[Kind, Resident, _Effects]] = []
-    listeners = {mark: _listeners(snapshot, kind, owners) for mark, kind in kinds.items()}
-    for resident in residents:
-        effects = _effects(resident.place, *listeners[resident.kind])
-        if resident.planned:
-            planned.append((kinds[resident.kind], resident, effects))
-        else:
-            _count(effects)
-    for kind, resident, _ in planned:
-        yield from _undecided(kind, resident)
-    groups = _groups(planned, newcomer.key if newcomer else "")
-    new = [g for g in groups if newcomer and g.members[0].key == newcomer.key]
-    old = [g for g in groups if g not in new]
-    for some in (new, old) if new and new[0].kind.free else (old, new):
-        yield from _faults(bind_all(some))
-        for group in some:
-            if group.kind.free:
+    for kind in kinds.values():
+        kind.listen(snapshot, tallies)
+    lots: dict[Hashable, list[Place]] = {}
+    for place in places:
+        lots.setdefault(place.likeness, []).append(place)
+    for spread in tallies.spreads:
+        spread.open(lots.values(), newcomer.domains(spread) if newcomer else set())
+    here = [r for r in residents if r.planned]
+    for party in parties([r for r in residents if not r.planned], kinds):
+        party.count()
+    planned = parties([r for r in here if newcomer is None or r.key != newcomer.key], kinds)
+    if newcomer is None:
+        yield from chain.from_iterable(map(_undecided, planned))
+        yield from _faults(bind_all(groups_of(planned, tight_domains(planned))))
+        return
+    new = parties([r for r in here if r.key == newcomer.key], kinds)
+    for party in (*planned, *new):
+        yield from _undecided(party)
+    for some in (new, planned) if all(p.kind.free for p in new) else (planned, new):
+        groups = groups_of(some)
+        yield from _faults(bind_all(groups))
+        for group in groups:
+            if group.free:
                 group.bind(group.left)
 
 
-def _listeners(
-    snapshot: Snapshot, kind: Kind, owners: Sequence[Kind]
-) -> tuple[list[Spread], list[Attraction]]:
-    """Return the constraints that pods of `kind` matter to."""
-    spreads = [s for owner in owners for s in owner.spreads if counts(s.constraint, owner.pod, kind.pod)]
-    attractions = [
-        owner.attraction
-        for owner in owners
-        if owner.attraction is not None
-        and all(means(snapshot, t, owner.pod, kind.pod) for t in attracted_by(owner.pod))
-    ]
-    return spreads, attractions
-
-
-def _effects(place: Place, spreads: Sequence[Spread], attractions: Sequence[Attraction]) -> _Effects:
-    """Return which counts a pod on `place` adds to."""
-    swells = [(spread, domain) for spread in spreads if (domain := spread.domain_of(place)) is not None]
-    pleases = [(attraction, found) for attraction in attractions for found in attraction.domains_of(place)]
-    return swells, pleases
-
-
-def _count(effects: _Effects) -> None:
-    for spread, domain in effects[0]:
-        spread.count(domain)
-    for attraction, found in effects[1]:
-        attraction.count(found)
-
-
-def _undecided(kind: Kind, resident: Resident) -> Iterator[str]:
+def _undecided(party: Party) -> Iterator[str]:
     """Whoever has such a constraint must be put where its domain is known."""
+    kind = party.kind
     keys = [spread.key for spread in kind.spreads] + (kind.attraction.keys if kind.attraction else [])
     for key in dict.fromkeys(keys):
-        values = sorted(resident.place.values(key))
+        values = sorted(party.place.values(key))
         if len(values) != 1:
             text = f"could be any of {values}" if values else "is unknown"
-            yield f"{resident.place.name}: {resident.key} depends on {key}, which {text}"
-
-
-def _groups(planned: Sequence[tuple[Kind, Resident, _Effects]], newcomer: str) -> list[Group]:
-    """Return the pods that have or matter to a constraint, those together where all is the same to them.
-
-    The pod with the key `newcomer` is in a group of its own.
-    """
-    settled = set() if newcomer else _settled(planned)
-    groups: dict[tuple[object, ...], Group] = {}
-    for kind, resident, (swells, pleases) in planned:
-        place = resident.place
-        own = [
-            (spread, next(iter(values)), itself)
-            for spread, itself in zip(kind.spreads, kind.counts_itself, strict=True)
-            if spread not in settled and len(values := place.values(spread.key)) == 1
-        ]
-        targets = kind.attraction.domains_of(place) if kind.attraction else []
-        open_swells = [(spread, domain) for spread, domain in swells if spread not in settled]
-        if not own and not targets and not open_swells and not pleases:
-            continue
-        shape = (
-            kind,
-            tuple(own),
-            tuple(targets),
-            tuple(open_swells),
-            tuple(pleases),
-            resident.key == newcomer,
-        )
-        if shape not in groups:
-            groups[shape] = Group(kind, own, targets, open_swells, pleases)
-        groups[shape].add(resident)
-    return list(groups.values())
-
-
-def _settled(planned: Sequence[tuple[Kind, Resident, _Effects]]) -> set[Spread]:
-    """Return the spread constraints that hold in any order, because no domain ever gets too many."""
-    final: dict[tuple[Spread, str], int] = {}
-    domains: dict[Spread, set[str]] = {}
-    for kind, resident, (swells, _) in planned:
-        for spread, domain in swells:
-            final[spread, domain] = final.get((spread, domain), spread.found.get(domain, 0)) + 1
-        for spread in kind.spreads:
-            domains.setdefault(spread, set()).update(resident.place.values(spread.key))
-    return {
-        spread
-        for spread, found in domains.items()
-        if all(
-            final.get((spread, domain), spread.found.get(domain, 0)) - spread.least <= spread.max_skew
-            for domain in found
-        )
-    }
+            for resident in party.members:
+                yield f"{resident.place.name}: {resident.key} depends on {key}, which {text}"
 
 
 def _faults(left: Sequence[Group]) -> Iterator[str]:

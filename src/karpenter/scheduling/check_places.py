@@ -1,6 +1,6 @@
 """Where pods are or will be: existing nodes and planned ones, and the domains these are in."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Protocol
 
 from karpenter.apis import labels as known
@@ -20,6 +20,10 @@ class Place(Protocol):
     @property
     def name(self) -> str:
         """As messages call it; no two places share it."""
+
+    @property
+    def likeness(self) -> Hashable:
+        """What places share that differ in nothing but their host name."""
 
     def values(self, key: str) -> frozenset[str]:
         """Return the values the node may have for a label; empty when it will not have the label."""
@@ -51,6 +55,11 @@ class NodePlace:
         self.node = node
         self.name = f"node {node.name}"
         self._labels = labels_of(node)
+
+    @property
+    def likeness(self) -> Hashable:
+        """Itself: nodes are not compared."""
+        return self
 
     def values(self, key: str) -> frozenset[str]:
         """Return the one value of the label, or nothing."""
@@ -107,6 +116,11 @@ class ClaimPlace:
         """Say that the claim called `name` becomes one of `machines`; it is its own host."""
         self.name, self._machines = name, machines
         self._host = frozenset({name})
+
+    @property
+    def likeness(self) -> Hashable:
+        """Return the machines it may become."""
+        return self._machines
 
     def values(self, key: str) -> frozenset[str]:
         """Return the values that some machine the claim may become would have."""

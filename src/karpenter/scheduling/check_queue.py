@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from karpenter.scheduling.check_tallies import Group
+from karpenter.scheduling.check_groups import Group
+from karpenter.scheduling.check_tallies import Spread
 
 _MOST_STATES = 4000
 """How many combinations of bound pods are looked at before no order is taken to exist."""
@@ -15,53 +16,84 @@ def bind_all(groups: Sequence[Group]) -> list[Group]:
 
     Pods without constraints of their own may be left waiting at the end: they can always follow.
     """
-    left: list[Group] = []
-    for pick in (_owners_first, _least_crowded):
-        bound = [g.left for g in groups]
-        left = _bind_by(groups, pick)
-        if not left:
+    first: list[int] = []
+    for turn in (_owners_first, _least_crowded):
+        before = [g.left for g in groups]
+        if _bind_by(groups, turn):
             return []
-        if pick is _owners_first:
-            first = [g.left for g in groups]
-        for group, before in zip(groups, bound, strict=True):
-            group.bind(group.left - before)
+        first = first or [g.left for g in groups]
+        for group, left in zip(groups, before, strict=True):
+            group.bind(group.left - left)
     if sum(g.left for g in groups) <= _MOST_SEARCHED and _Search(groups).succeeds():
         return []
     for group, rest in zip(groups, first, strict=True):
         group.bind(group.left - rest)
-    return [g for g in groups if g.left and not g.kind.free]
+    return [g for g in groups if g.left and not g.free]
 
 
-Pick = Callable[[Sequence[Group]], Sequence[Group]]
-"""Chooses among groups of whom one could be bound now those who go first; empty when nobody should."""
+class _Crowd:
+    """Groups that are counted in the same domains, all of them free or none."""
+
+    def __init__(self, swells: tuple[tuple[Spread, str], ...], *, free: bool) -> None:
+        """Start without groups."""
+        self.swells, self.free = swells, free
+        self.groups: list[Group] = []
+        self.crowding = -1
+        self.look()
+
+    def look(self) -> None:
+        """Find out how near binding one more brings any constraint to its maxSkew; the lower the better."""
+        self.crowding = max((s.crowding(domain) - s.max_skew for s, domain in self.swells), default=-1)
 
 
-def _owners_first(ready: Sequence[Group]) -> Sequence[Group]:
+Turn = Callable[[_Crowd], tuple[object, ...]]
+"""Whoever has the lowest goes first."""
+
+
+def _owners_first(crowd: _Crowd) -> tuple[bool, int]:
     """Pods without constraints wait till nobody else can go on, lest they crowd a domain too early."""
-    return [g for g in ready if not g.kind.free] or ready
+    return crowd.free, crowd.crowding
 
 
-def _least_crowded(ready: Sequence[Group]) -> Sequence[Group]:
-    return ready
+def _least_crowded(crowd: _Crowd) -> tuple[int, bool]:
+    return crowd.crowding, crowd.free
 
 
-def _bind_by(groups: Sequence[Group], pick: Pick) -> list[Group]:
-    """Bind one after the other, the least crowded domain first; return the groups that cannot go on."""
-    waiting = [g for g in groups if g.left]
-    while any(not g.kind.free for g in waiting):
-        ready = pick([g for g in waiting if not g.refusal()])
-        if not ready:
-            break
-        calm = [g for g in ready if not g.own and not g.swells]
-        for group in calm:
-            # Once one of them is bound the others are wanted there all the more; but it may be the first of
-            # those that attract themselves, after which the first of another group is refused.
-            while group.left and not group.refusal():
-                group.bind()
-        if not calm:
-            min(ready, key=lambda g: (g.crowding(), g.kind.free)).bind()
-        waiting = [g for g in waiting if g.left]
-    return [g for g in waiting if not g.kind.free]
+def _bind_by(groups: Sequence[Group], turn: Turn) -> bool:
+    """Bind one after the other, the least crowded domain first; tell whether all could be that must."""
+    crowds: dict[tuple[object, bool], _Crowd] = {}
+    for group in groups:
+        mark = group.ties.swells, group.free
+        if mark not in crowds:
+            crowds[mark] = _Crowd(group.ties.swells, free=group.free)
+        crowds[mark].groups.append(group)
+    counted: dict[Spread, list[_Crowd]] = {}
+    for crowd in crowds.values():
+        for spread in dict.fromkeys(s for s, _ in crowd.swells):
+            counted.setdefault(spread, []).append(crowd)
+    queue = list(crowds.values())
+    must = sum(g.left for g in groups if not g.free)
+    while must:
+        queue.sort(key=turn)
+        chosen = next((g for c in queue for g in c.groups if g.left and g.ready()), None)
+        if chosen is None:
+            return False
+        must -= _bind_some(chosen)
+        for spread, _ in chosen.ties.swells:
+            for crowd in counted[spread]:
+                crowd.look()
+    return True
+
+
+def _bind_some(group: Group) -> int:
+    """Bind one pod, or as many as can be if they crowd nobody; return how many had to be."""
+    bound = 0
+    while group.left and group.ready() and not (bound and (group.ties.own or group.ties.swells)):
+        # Once one of them is bound the others are wanted there all the more; but it may be the first of
+        # those that attract themselves, after which the first of another group is refused.
+        group.bind()
+        bound += 1
+    return 0 if group.free else bound
 
 
 class _Search:
@@ -75,16 +107,21 @@ class _Search:
     def succeeds(self) -> bool:
         """Bind everybody and return True, or nobody and return False."""
         waiting = [g for g in self._groups if g.left]
-        if all(g.kind.free for g in waiting):
+        if all(g.free for g in waiting):
             return True
         state = tuple(g.left for g in self._groups)
         if state in self._tried or len(self._tried) >= _MOST_STATES:
             return False
         self._tried.add(state)
-        ready = [g for g in waiting if not g.refusal()]
-        for group in sorted(ready, key=lambda g: (g.crowding(), g.kind.free)):
+        ready = [g for g in waiting if g.ready()]
+        for group in sorted(ready, key=_haste):
             group.bind()
             if self.succeeds():
                 return True
             group.bind(-1)
         return False
+
+
+def _haste(group: Group) -> tuple[int, bool]:
+    crowding = max((s.crowding(domain) - s.max_skew for s, domain in group.ties.swells), default=-1)
+    return crowding, group.free
