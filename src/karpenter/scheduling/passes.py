@@ -419,7 +419,7 @@ class Pass:
         """Return what any plan for the pods that found a place has to meet."""
         counts = [sum(key not in self.refused for key in c.pods) for c in self.classes]
         free, rules = self.free_before, self.topology.rules
-        return Relaxation(self.spaces, self.nodes, free, self.axis, rules, self.classes, counts)
+        return Relaxation(self.spaces, self.nodes, free, self.axis, rules, self.classes, counts, {})
 
     def _demand(self) -> Amounts:
         """Return what all pods that were placed ask for."""

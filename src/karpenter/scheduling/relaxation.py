@@ -5,7 +5,7 @@ of any variant, buys from pools of any weight, takes all nodes there are as one,
 together, except that pods which keep away from each other are counted on every node.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -39,8 +39,13 @@ class Relaxation:
         rules: Sequence[Rule],
         classes: Sequence[PodClass],
         counts: Sequence[int],
+        spoken_for: Mapping[str, int],
     ) -> None:
-        """Lay it out; `free` is what all `nodes` together had before anything was placed."""
+        """Lay it out; `free` is what all `nodes` together had before anything was placed.
+
+        `spoken_for` are machines, by type, whose share of what there is only so much of is free as well.
+        """
+        self._spoken_for = spoken_for
         self._spaces, self._nodes, self._axis, self._rules = spaces, nodes, axis, rules
         kept = [i for i, c in enumerate(classes) if counts[i] and c.refusal is None]
         self._classes = [classes[i] for i in kept]
@@ -67,10 +72,15 @@ class Relaxation:
             of_type, _, paid = space.catalogue.open_offerings(0.0)
             types.append(of_type[rows])
             usd.append(paid[rows])
-            names = space.catalogue.offering_lots() if space.catalogue.lots else []
-            lots += [names[row] for row in rows.tolist()] if names else [NO_LOT] * len(rows)
+            known = space.catalogue.offering_lots() if space.catalogue.lots else []
+            lots += [known[row] for row in rows.tolist()] if known else [NO_LOT] * len(rows)
         self._add_limits(types, usd)
-        self._add_lots(lots)
+        names = [
+            s.catalogue.types[t].name
+            for s, of_type in zip(self._spaces, types, strict=True)
+            for t in of_type.tolist()
+        ]
+        self._add_lots(lots, names)
         room = np.concatenate([s.room[t] for s, t in zip(self._spaces, types, strict=True)])
         tally, most, together = self._tallies()
         room = np.concatenate([room, np.tile(most, (len(room), 1))], axis=1)
@@ -159,7 +169,7 @@ class Relaxation:
         if shared is not None:
             self._add((_EVERYTHING, PRICE), self._spaces[0].purse.charges(prices), shared)
 
-    def _add_lots(self, lots: Sequence[str]) -> None:
+    def _add_lots(self, lots: Sequence[str], names: Sequence[str]) -> None:
         """Add a row for each lot: no more nodes than it is good for."""
         members: dict[str, list[int]] = {}
         for row, lot in enumerate(lots):
@@ -168,7 +178,8 @@ class Relaxation:
         for lot, rows in sorted(members.items()):
             amounts = np.zeros(len(lots), dtype=np.int64)
             amounts[rows] = 1
-            self._add(None, amounts, self._spaces[0].ledger.offered.get(lot, 0))
+            used = sum(self._spoken_for.get(name, 0) for name in {names[row] for row in rows})
+            self._add(None, amounts, self._spaces[0].ledger.offered.get(lot, 0) + used)
 
     def _add(self, limit: tuple[str, str] | None, amounts: Amounts, left: int) -> None:
         self._usage.append(amounts)

@@ -48,7 +48,7 @@ def solve(
         ValueError: when a quantity or a requirement in the problem cannot be read.
     """
     budget = budget or Budget()
-    more = _spender(budget, monotonic)
+    more = spender(budget, monotonic)
     cutoff = problem.options.expendable_below
     problem, expendable = split(problem)
     if problem.options.nominated:
@@ -68,10 +68,10 @@ def _loose(
         steps=None if budget.steps is None else budget.steps // _SEARCHES,
         seconds=None if budget.seconds is None else budget.seconds / _SEARCHES,
     )
-    current, tight = _searched(problem, _spender(part, monotonic), memory)
+    current, tight = _searched(problem, spender(part, monotonic), memory)
 
     def solving(asked: Problem) -> Plan:
-        return _searched(asked, _spender(part, monotonic), None)[1]
+        return _searched(asked, spender(part, monotonic), None)[1]
 
     return realistic(problem, tight, current.classes, solving)
 
@@ -92,7 +92,7 @@ def _searched(problem: Problem, more: Callable[[], bool], memory: Memory | None)
     return current, plan
 
 
-def _spender(budget: Budget, monotonic: Callable[[], float] | None) -> Callable[[], bool]:
+def spender(budget: Budget, monotonic: Callable[[], float] | None) -> Callable[[], bool]:
     """Return a function that tells, whenever it is asked, whether the search may go on for one more step."""
     if budget.steps is not None:
         steps = iter(range(budget.steps))

@@ -9,6 +9,7 @@ from karpenter import __version__
 from karpenter.base.metrics import Metrics
 from karpenter.controllers.context import Context
 from karpenter.controllers.metrics import statuses
+from karpenter.controllers.metrics.bound import BoundMetrics
 from karpenter.controllers.metrics.nodes import NodeMetrics
 from karpenter.controllers.metrics.pods import PodMetrics
 from karpenter.controllers.metrics.pools import PoolMetrics
@@ -25,6 +26,7 @@ def build(context: Context) -> list[Controller | Singleton]:
     return [
         NodeMetrics(context).controller,
         PoolMetrics(context).controller,
+        BoundMetrics(context).controller,
         PodMetrics(context).controller,
         *statuses.build(context),
     ]
