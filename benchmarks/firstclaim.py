@@ -99,6 +99,10 @@ class TimedTransport:
         """See `Transport`."""
         return self._inner.watch(path, query=query)
 
+    async def close(self) -> None:
+        """See `Transport`."""
+        await self._inner.close()
+
 
 class TimedExecutor:
     """The operator's executor, with a note of the processor time that solving took."""
@@ -157,7 +161,7 @@ async def measure(kind: str, count: int, profile: cProfile.Profile | None) -> Ro
         if moments.profile is not None:
             moments.profile.enable()
 
-    Batcher.wait = timed_wait  # type: ignore[method-assign]
+    Batcher.wait = timed_wait  # type: ignore[method-assign, assignment]
     for name in ("default", "kube-system"):
         await client.create(Namespace(metadata=ObjectMeta(name=name)))
     running = asyncio.create_task(operator.run())

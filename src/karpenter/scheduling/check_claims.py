@@ -8,7 +8,7 @@ import msgspec
 from karpenter.apis import labels as known
 from karpenter.base.quantity import fits, total
 from karpenter.model.instancetype import InstanceType, Offering
-from karpenter.model.pods import pod_key
+from karpenter.model.pods import host_ports, pod_key
 from karpenter.model.problem import PlannedClaim
 from karpenter.model.requirements import SIMULATION_LABELS, Requirement, Requirements
 from karpenter.scheduling.check_fit import (
@@ -61,7 +61,7 @@ def _types(market: Market, claim: PlannedClaim, types: Sequence[InstanceType]) -
         if all(wrong.values()):
             yield from wrong[min(wrong)]
     for instance_type in types:
-        clash = claim.requirements.intersects(instance_type.requirements)
+        clash = market.clash(claim.requirements, instance_type)
         if clash:
             yield f"{instance_type.name} is not what the claim requires: {clash}"
 
@@ -111,12 +111,14 @@ def _room(market: Market, claim: PlannedClaim, types: Sequence[InstanceType], lo
     for resource, amount in asked.items():
         if claim.requests.get(resource, 0) < amount:
             yield f"requests {claim.requests.get(resource, 0)} {resource}, its pods {amount}"
+    ported = any(host_ports(pod) for pod, _ in load)
     for instance_type in types:
         daemons, overhead = market.daemons(claim.pool.name, instance_type.name)
         needed = total([asked, overhead])
         if not fits(needed, instance_type.allocatable):
             yield f"{instance_type.name} has {instance_type.allocatable}, pods and daemons need {needed}"
-        yield from port_clashes(load, daemons)
+        if ported:
+            yield from port_clashes(load, daemons)
 
 
 def _labels_on_every_node(

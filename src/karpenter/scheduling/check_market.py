@@ -54,13 +54,18 @@ class Market:
             name: sorted({k for t in o.instance_types for f in t.offerings for k in f.requirements})
             for name, o in self.offers.items()
         }
-        self._left: dict[tuple[str, str, tuple[Requirement, ...]], list[Offering]] = {}
+        self._left: dict[tuple[str, str, int], list[Offering]] = {}
+        self._prices: dict[tuple[str, str, int], dict[Lot, Price]] = {}
+        self._asked: dict[tuple[str, int], tuple[Requirements, int]] = {}
+        self._numbers: dict[tuple[Requirement, ...], int] = {}
+        self._rests: dict[int, tuple[Requirements, Requirements]] = {}
+        self._alike: dict[tuple[Requirement, ...], Requirements] = {}
+        self._clashes: dict[tuple[int, int], str] = {}
         self._daemons: dict[tuple[str, str], tuple[list[Pod], Resources]] = {}
 
     def offerings(self, pool: str, requirements: Requirements, instance_type: str) -> list[Offering]:
         """Return the offerings of a type that can still be had under `requirements`."""
-        # An offering looks at no other labels than its own.
-        asked = (pool, instance_type, tuple(requirements.get(key) for key in self._keys[pool]))
+        asked = (pool, instance_type, self._number(pool, requirements))
         if asked not in self._left:
             self._left[asked] = [
                 offering
@@ -72,18 +77,47 @@ class Market:
             ]
         return self._left[asked]
 
+    def _number(self, pool: str, requirements: Requirements) -> int:
+        """Return a number that is the same for requirements which offerings cannot tell apart."""
+        known_as = self._asked.get((pool, id(requirements)))
+        if known_as is None:
+            # An offering looks at no other labels than its own.
+            seen = tuple(requirements.get(key) for key in self._keys[pool])
+            number = self._numbers.setdefault(seen, len(self._numbers))
+            known_as = self._asked[pool, id(requirements)] = requirements, number  # kept, and its id with it
+        return known_as[1]
+
     def _has_left(self, pool: str, instance_type: str, offering: Offering) -> bool:
         return any(self.left.get(lot) for lot, _, _ in self._lots(self.types[pool][instance_type], offering))
 
     def prices(self, pool: str, requirements: Requirements, instance_type: str) -> dict[Lot, Price]:
         """Return the best price of a type under `requirements`, by the lot it is bought from."""
+        asked = (pool, instance_type, self._number(pool, requirements))
+        if asked in self._prices:
+            return self._prices[asked]
         offer, kind = self.offers[pool], self.types[pool][instance_type]
-        found: dict[Lot, Price] = {}
+        found = self._prices[asked] = {}
         for offering in self.offerings(pool, requirements, instance_type):
             for lot, _, usd in self._lots(kind, offering):
                 price = Price(usd + offering.hazard * offer.interruption_cost, usd)
                 found[lot] = min(price, found.get(lot, price))
         return found
+
+    def clash(self, requirements: Requirements, instance_type: InstanceType) -> str:
+        """Return why a type is not what `requirements` say; empty when it is."""
+        known_as = self._rests.get(id(requirements))
+        if known_as is None:
+            # Claims differ in the types they list, and in little else.
+            rest = requirements.without(known.INSTANCE_TYPE)
+            rest = self._alike.setdefault(tuple(rest.values()), rest)
+            known_as = self._rests[id(requirements)] = requirements, rest
+        asked = (id(known_as[1]), id(instance_type))
+        if asked not in self._clashes:
+            self._clashes[asked] = known_as[1].intersects(instance_type.requirements)
+        wanted, own = requirements.get(known.INSTANCE_TYPE), instance_type.requirements
+        if known.INSTANCE_TYPE in own and not wanted.has_intersection(own[known.INSTANCE_TYPE]):
+            return requirements.intersects(own)
+        return self._clashes[asked]
 
     def cheapest(self, pool: str, requirements: Requirements, instance_type: str) -> float:
         """Return the price of a type under `requirements`; infinite when it cannot be had.

@@ -133,7 +133,8 @@ async def create_claims(context: Context, planned: Sequence[PlannedClaim], reaso
         One outcome each, in order. What was refused or failed says why; nothing is raised for it.
     """
     gate = asyncio.Semaphore(_PARALLEL)
-    drafts = _within_limits(context, planned)
+    limits = Limits(context, planned)
+    running: list[asyncio.Task[Creation]] = []
 
     async def one(draft: NodeClaim | str, wish: PlannedClaim) -> Creation:
         if isinstance(draft, str):
@@ -142,34 +143,30 @@ async def create_claims(context: Context, planned: Sequence[PlannedClaim], reaso
             return await _create(context, draft, wish, reason)
 
     async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(one(draft, wish)) for draft, wish in zip(drafts, planned, strict=True)]
+        for number, wish in enumerate(planned):
+            running.append(tasks.create_task(one(_draft(context, limits, wish), wish)))
+            if number % _PARALLEL == 0:
+                await asyncio.sleep(0)  # the first ones are on their way while others are written
     return [task.result() for task in running]
 
 
-def _within_limits(context: Context, planned: Sequence[PlannedClaim]) -> list[NodeClaim | str]:
-    """Turn wishes into drafts, in order, until a pool's limit would be passed; then into the reason."""
-    limits = Limits(context, planned)
-    drafts: list[NodeClaim | str] = []
-    for wish in planned:
-        pool = context.cluster.pool(wish.pool.name) or wish.pool
-        types = context.cluster.catalogue(pool.name)
-        name = f"{pool.name}-{name_suffix(context.rng)}"
-        safe = limits.safe(pool, wish)
-        draft = claim_for(
-            safe,
-            name,
-            nodepool_hash(wish.pool),
-            types,
-            context.well_known_labels,
-            context.provider.default_termination_grace_period,
-        )
-        passed = limits.passed(pool, draft, safe.price)
-        if passed:
-            drafts.append(f"limits of nodepool {pool.name} exceeded: {', '.join(passed)}")
-            log.info(LIMIT_REACHED, NodePool=pool.name, resources=passed)
-        else:
-            drafts.append(draft)
-    return drafts
+def _draft(context: Context, limits: Limits, wish: PlannedClaim) -> NodeClaim | str:
+    """Turn a wish into a claim, or into the reason when a limit would be passed."""
+    pool = context.cluster.pool(wish.pool.name) or wish.pool
+    safe = limits.safe(pool, wish)
+    draft = claim_for(
+        safe,
+        f"{pool.name}-{name_suffix(context.rng)}",
+        nodepool_hash(wish.pool),
+        context.cluster.catalogue(pool.name),
+        context.well_known_labels,
+        context.provider.default_termination_grace_period,
+    )
+    passed = limits.passed(pool, draft, safe.price)
+    if passed:
+        log.info(LIMIT_REACHED, NodePool=pool.name, resources=passed)
+        return f"limits of nodepool {pool.name} exceeded: {', '.join(passed)}"
+    return draft
 
 
 async def _create(context: Context, draft: NodeClaim, wish: PlannedClaim, reason: str) -> Creation:

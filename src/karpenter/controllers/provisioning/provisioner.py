@@ -90,12 +90,12 @@ class Provisioner:
             return None
         log.info(FOUND, pods=shortened(pod_key(p) for p in demand.pods), count=len(demand.pods))
         problem = problem_of(self._context, snapshot, demand.pods, self._catalogues, self._versions)
-        self._meters.zones(pods_by_zone(problem))
         if not usable_pools(snapshot):
             log.info(NO_POOLS)
         with self._meters.solving(self._context.clock, len(demand.pods)):
             plan = await self._solve(problem)
         whole = await self._carry_out(snapshot, demand, plan)
+        self._meters.zones(pods_by_zone(problem))  # only now: machines should not wait for it
         pods = {pod_key(pod): pod for pod in demand.pods}
         expected = {name: [pods[key] for key in keys] for name, keys in plan.placements.items()}
         await self._headroom.keep(expected, self._catalogues, self._versions, buy=whole)

@@ -30,6 +30,9 @@ def pod_error(
     Preferences are not looked at: one that makes no sense is given up like any other. `rules` says which
     storage the provider's nodes cannot use, `users` which pods have claims that only one may use at a time.
     """
+    spec = pod.spec
+    if not (spec.node_selector or spec.volumes or (spec.affinity and spec.affinity.node_affinity)):
+        return ""
     expressions = list(_expressions(pod))
     if any(e.key == known.NODEPOOL and e.operator == "DoesNotExist" for e in expressions):
         return NOT_OURS
