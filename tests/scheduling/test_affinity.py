@@ -181,6 +181,15 @@ def test_who_must_be_near_any_pod_follows_one_that_gets_a_new_node() -> None:
     assert places(plan)["db3"] == places(plan)["db2"]
 
 
+def test_followers_do_not_stand_for_whom_they_follow() -> None:
+    """One follows zones, the other nodes; the only pod of theirs that runs is in zone-b: both go there."""
+    nodes = [a_home("zone-b", *resting("web0"))]
+    pods = app_pods("web1", spec=beside("web")) + app_pods("web2", cpu="1500m", spec=beside("web", HOST))
+    plan = planned(over_three(pods, nodes=nodes))
+    assert refused(plan) == []
+    assert domains(plan) == {"zone-b": 2}
+
+
 def test_founders_may_be_limited_to_a_zone() -> None:
     """Self affinity over zones with a zone of one's own choice: that zone it is, for all."""
     pods = app_pods("web1", "web2", "web3", spec=beside("web"), node_selector={ZONE: "zone-c"})

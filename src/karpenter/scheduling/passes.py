@@ -98,7 +98,12 @@ class Pass:
         depth = levels(self.classes)
         order = sorted(
             range(len(self.classes)),
-            key=lambda i: (depth[i], not self.classes[i].profile.wide.firm, i),
+            key=lambda i: (
+                depth[i],
+                not self.classes[i].profile.wide.firm,
+                bool(self.classes[i].profile.near),  # they go where the others are
+                i,
+            ),
         )
         priorities = sorted({c.priority for c in self.classes}, reverse=True) if self.by_priority else [None]
         for priority in priorities:
