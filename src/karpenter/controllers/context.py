@@ -11,6 +11,7 @@ from karpenter.base.metrics import Metrics
 from karpenter.base.randomness import Random
 from karpenter.cloudprovider import CloudProvider
 from karpenter.kube.client import Client
+from karpenter.kube.features import Server
 from karpenter.kube.informer import Cache
 from karpenter.model.problem import Budget
 from karpenter.runtime import Executor, Recorder
@@ -67,6 +68,7 @@ class Context:
     recorder: Recorder
     executor: Executor
     settings: Settings = field(default_factory=Settings)
+    server: Server = field(default_factory=Server)
 
     @property
     def well_known_labels(self) -> frozenset[str]:

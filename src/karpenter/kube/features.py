@@ -53,6 +53,20 @@ async def discover(client: Client) -> ServerFeatures:
     )
 
 
+class Server:
+    """What is known of the server by now; nothing is expected of one that was not asked yet."""
+
+    def __init__(self, features: ServerFeatures | None = None) -> None:
+        self.features = features
+        self.may_nominate = True
+        """False once the server refused us the right to write `status.nominatedNodeName`."""
+
+    @property
+    def nomination(self) -> bool:
+        """Whether we can tell kube-scheduler on which node a pod is expected."""
+        return self.may_nominate and self.features is not None and self.features.nomination
+
+
 async def _read(client: Client, path: str) -> dict[str, list[dict[str, Any]]]:
     response = await client.transport.request("GET", path)
     if response.status >= 400:

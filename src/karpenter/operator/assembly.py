@@ -32,8 +32,10 @@ from karpenter.controllers import (
 )
 from karpenter.controllers.context import Context, Settings
 from karpenter.kube.client import Client, resource_of
+from karpenter.kube.errors import ApiError
+from karpenter.kube.features import discover
 from karpenter.kube.informer import Cache
-from karpenter.kube.transport import Transport
+from karpenter.kube.transport import Transport, TransportError
 from karpenter.model.problem import Budget
 from karpenter.operator.options import Options
 from karpenter.operator.providers import load_provider
@@ -151,11 +153,19 @@ class Operator:
                 await self._elector.run(self._lead)
 
     async def _lead(self) -> None:
+        await self._ask_server()
         log.info("starting controllers", controllers=len(self.controllers))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.provider.run(), name="provider")
             for controller in self.controllers:
                 tasks.create_task(controller.run(), name=controller.name)
+
+    async def _ask_server(self) -> None:
+        """Find out what the server can do; one that does not tell is taken for an old one."""
+        try:
+            self.context.server.features = await discover(self.client)
+        except (ApiError, TransportError) as error:
+            log.warning("could not find out what the server can do", error=str(error))
 
     def _missing_crds(self) -> str:
         gated: dict[str, type[KubeObject]] = {"NodeOverlay": NodeOverlay, "CapacityBuffer": CapacityBuffer}

@@ -31,6 +31,7 @@ from karpenter.controllers import nodeclaim, nodepool, provisioning
 from karpenter.controllers.context import Context, Settings
 from karpenter.embedded.cluster import EmbeddedCluster
 from karpenter.kube.client import Client
+from karpenter.kube.features import discover
 from karpenter.kube.informer import Cache
 from karpenter.kube.patch import merge
 from karpenter.kube.transport import Transport
@@ -107,6 +108,7 @@ class OperatorUnderTest:
             tasks.create_task(self.cache.run())
             tasks.create_task(self.recorder.run())
             await self.cache.wait_synced()
+            self.context.server.features = await discover(self.client)
             tasks.create_task(self.provider.run())
             for controller in self.controllers:
                 tasks.create_task(controller.run())

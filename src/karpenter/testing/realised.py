@@ -109,25 +109,34 @@ def _purchase(claim: PlannedClaim, types: Mapping[str, InstanceType]) -> Purchas
 
 
 def realise(
-    problem: Problem, planner: Planner, *, order: str = "creation", seed: int = 1, nominate: bool = False
+    problem: Problem,
+    planner: Planner,
+    *,
+    order: str = "creation",
+    seed: int = 1,
+    nominate: bool = False,
+    together: bool = False,
 ) -> Realised:
     """Let `planner` plan and kube-scheduler bind, in turns, until no pod waits or nothing more is bought.
 
     Pods wait in the given order (one of `ORDERS`), machines arrive in one drawn by `seed`. With `nominate`
-    each pod's `status.nominatedNodeName` is set as soon as the machine it is planned for is there. Pods that
+    each pod's `status.nominatedNodeName` is set as soon as the machine it is planned for is there; with
+    `together` the machines of a round become ready at once when all of them are there. Pods that
     fit on the nodes there are at the start are bound there before anything is planned. DaemonSets do not run.
     """
-    return _play(_Cluster(problem, order, seeded(seed)), planner, nominate=nominate)
+    return _play(_Cluster(problem, order, seeded(seed)), planner, nominate=nominate, together=together)
 
 
 def nodes_after(problem: Problem, planner: Planner, *, seed: int = 1) -> tuple[NodeView, ...]:
     """Return the nodes, with the pods on them, that `realise` ends with."""
     cluster = _Cluster(problem, "creation", seeded(seed))
-    _play(cluster, planner, nominate=False)
+    _play(cluster, planner)
     return cluster.problem().nodes
 
 
-def _play(cluster: "_Cluster", planner: Planner, *, nominate: bool) -> Realised:
+def _play(
+    cluster: "_Cluster", planner: Planner, *, nominate: bool = False, together: bool = False
+) -> Realised:
     cluster.bind()
     first: Realised | None = None
     cost, rounds = 0.0, 0
@@ -138,7 +147,7 @@ def _play(cluster: "_Cluster", planner: Planner, *, nominate: bool) -> Realised:
         decision = planner(asked)
         if not decision.purchases and not decision.placements:
             break
-        meant = cluster.carry_out(decision, nominate=nominate)
+        meant = cluster.carry_out(decision, nominate=nominate, together=together)
         rounds += bool(decision.purchases)
         cost += decision.cost
         if first is None:
@@ -193,7 +202,7 @@ class _Cluster:
         snapshot = msgspec.structs.replace(self._asked.snapshot, nodes=views, pending=pods)
         return msgspec.structs.replace(self._asked, snapshot=snapshot, nodes=views, pods=pods)
 
-    def carry_out(self, decision: Decision, *, nominate: bool) -> dict[str, str]:
+    def carry_out(self, decision: Decision, *, nominate: bool, together: bool) -> dict[str, str]:
         """Let the machines arrive one by one; return the node that each pod was planned for."""
         meant = {key: name for name, keys in decision.placements.items() for key in keys}
         start = len(self._views)
@@ -210,7 +219,9 @@ class _Cluster:
             if nominate:
                 self._promised |= dict.fromkeys(purchase.pods, name)
                 self._nominate()
-            self.bind()
+            if not together:
+                self.bind()
+        self.bind()
         return meant
 
     def bind(self) -> None:

@@ -9,6 +9,7 @@ from karpenter.controllers.nodeclaim import (
     garbagecollection,
     hydration,
     lifecycle,
+    nominations,
     podevents,
 )
 from karpenter.runtime import Controller, Singleton
@@ -28,6 +29,7 @@ def build(context: Context) -> list[Controller | Singleton]:
             hydration,
             consistency,
             podevents,
+            nominations,
             disruption,
         )
         for controller in module.build(context)

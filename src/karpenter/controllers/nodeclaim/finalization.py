@@ -13,9 +13,10 @@ from karpenter.controllers import conditions
 from karpenter.controllers.context import Context
 from karpenter.controllers.nodeclaim.facts import facts
 from karpenter.controllers.nodeclaim.launch import Launch, with_details
+from karpenter.controllers.nodeclaim.nominations import Nominations
 from karpenter.kube.errors import NotFound
 from karpenter.kube.patch import merge
-from karpenter.runtime import Result
+from karpenter.runtime import Requeue, Result
 
 log = structlog.get_logger()
 
@@ -31,6 +32,7 @@ class Finalization:
     def __init__(self, context: Context, launch: Launch) -> None:
         self._context = context
         self._launch = launch
+        self._nominations = Nominations(context)
         self._instance_seconds = context.metrics.histogram(
             "karpenter_nodeclaims_instance_termination_duration_seconds",
             "From when an instance's end was asked for until it was gone.",
@@ -53,6 +55,8 @@ class Finalization:
         """Go as far as can be gone now; node events and polls bring us back."""
         if known.TERMINATION_FINALIZER not in claim.metadata.finalizers:
             return Result()
+        if not await self._nominations.take_back(claim):
+            raise Requeue(f"pods are still nominated to the node of {claim.name}")
         claim = await self._set_deadline(claim)
         if is_true(claim.status.conditions, "Registered") and await self._nodes_remain(claim):
             return Result()

@@ -12,6 +12,7 @@ from karpenter.apis.karpenter import NodeClaim
 from karpenter.apis.meta import OwnerReference
 from karpenter.controllers import conditions
 from karpenter.controllers.context import Context
+from karpenter.controllers.nodeclaim.nominations import Nominations
 from karpenter.controllers.nodeclaim.step import Step
 from karpenter.kube.patch import merge
 from karpenter.model import taints
@@ -27,6 +28,7 @@ class Registration:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._nominations = Nominations(context)
 
     async def run(self, claim: NodeClaim) -> Step:
         """Register once exactly one Node has the claim's provider id; duplicates that go are forgiven."""
@@ -70,6 +72,7 @@ class Registration:
                 "conditions on Karpenter-managed nodes",
                 dedupe=[claim.metadata.uid],
             )
+        await self._nominations.promise(claim, node)
         await self._sync(claim, node)
         status = msgspec.structs.replace(claim.status, node_name=node.name)
         claim = msgspec.structs.replace(claim, status=status)

@@ -122,6 +122,7 @@ def problem_of(
             max_node_cpu=settings.max_node_cpu_milli,
             price_remaining=left_for_all(settings.cluster_price_limit, spending),
             reserved_capacity=settings.feature_gates.get("ReservedCapacity", True),
+            nominated=context.server.nomination,
         ),
         held=held(snapshot, context.provider.reservation_label),
     )
