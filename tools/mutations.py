@@ -158,6 +158,8 @@ class Places(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
+        if self._source(node).endswith('.get("cpu", 0)'):
+            return  # every machine has cores
         if isinstance(node.func, ast.Name) and node.func.id in CALLS:
             self._add(node.func, CALLS[node.func.id])
         self.generic_visit(node)

@@ -185,6 +185,16 @@ def test_a_domain_known_from_a_node_only_counts_as_empty() -> None:
     assert len(refused(plan)) == 2
 
 
+@pytest.mark.parametrize(("counts", "placed"), [((0, 5), 1), ((5, 0), 1), ((2, 5), 3), ((5, 5), 5)])
+def test_the_emptiest_domain_counts_also_where_nothing_can_be_had(
+    counts: tuple[int, int], placed: int
+) -> None:
+    """Two zones have full nodes only: the lower of their counts limits the zone that can be bought in."""
+    nodes = [zoned("zone-b", counts[0]), zoned("zone-c", counts[1])]
+    plan = planned(over_three(web(5), pools=[in_zones("zone-a")], nodes=nodes))
+    assert sum(domains(plan).values()) == placed
+
+
 def test_existing_nodes_take_their_share() -> None:
     """A node with room in one zone is used for that zone, and for no more than its share."""
     problem = over_three(web(3), nodes=[zoned("zone-b", size=ROOMY)])

@@ -204,7 +204,7 @@ def fill(
             fit = room[column] // amount
             if fit < count:
                 count = fit
-        if count > 0 and not ask.profile.alone:
+        if not ask.profile.alone:
             count = min(count, topology.allowance(ask.profile, pattern.held))
             if not (pattern.founding or topology.welcome(ask.profile, pattern.held)):
                 count = 0
