@@ -32,11 +32,11 @@ def bind_all(groups: Sequence[Group]) -> list[Group]:
 
 
 class _Crowd:
-    """Groups that are counted in the same domains, all of them free or none."""
+    """Groups that are counted in the same domains, and either all free or all not, all calm or all not."""
 
-    def __init__(self, swells: tuple[tuple[Spread, str], ...], *, free: bool) -> None:
-        """Start without groups."""
-        self.swells, self.free = swells, free
+    def __init__(self, like: Group) -> None:
+        """Start without groups; all will be like this one."""
+        self.swells, self.free, self.calm = like.ties.swells, like.free, _calm(like)
         self.groups: list[Group] = []
         self.crowding = -1
         self.look()
@@ -46,26 +46,31 @@ class _Crowd:
         self.crowding = max((s.crowding(domain) - s.max_skew for s, domain in self.swells), default=-1)
 
 
+def _calm(group: Group) -> bool:
+    """No spread constraint has to do with them."""
+    return not group.ties.own and not group.ties.swells
+
+
 Turn = Callable[[_Crowd], tuple[object, ...]]
 """Whoever has the lowest goes first."""
 
 
-def _owners_first(crowd: _Crowd) -> tuple[bool, int]:
+def _owners_first(crowd: _Crowd) -> tuple[bool, bool, int]:
     """Pods without constraints wait till nobody else can go on, lest they crowd a domain too early."""
-    return crowd.free, crowd.crowding
+    return crowd.free, not crowd.calm, crowd.crowding
 
 
-def _least_crowded(crowd: _Crowd) -> tuple[int, bool]:
-    return crowd.crowding, crowd.free
+def _least_crowded(crowd: _Crowd) -> tuple[bool, int, bool]:
+    return not crowd.calm, crowd.crowding, crowd.free
 
 
 def _bind_by(groups: Sequence[Group], turn: Turn) -> bool:
     """Bind one after the other, the least crowded domain first; tell whether all could be that must."""
-    crowds: dict[tuple[object, bool], _Crowd] = {}
+    crowds: dict[tuple[object, bool, bool], _Crowd] = {}
     for group in groups:
-        mark = group.ties.swells, group.free
+        mark = group.ties.swells, group.free, _calm(group)
         if mark not in crowds:
-            crowds[mark] = _Crowd(group.ties.swells, free=group.free)
+            crowds[mark] = _Crowd(group)
         crowds[mark].groups.append(group)
     counted: dict[Spread, list[_Crowd]] = {}
     for crowd in crowds.values():
@@ -75,25 +80,29 @@ def _bind_by(groups: Sequence[Group], turn: Turn) -> bool:
     must = sum(g.left for g in groups if not g.free)
     while must:
         queue.sort(key=turn)
-        chosen = next((g for c in queue for g in c.groups if g.left and g.ready()), None)
-        if chosen is None:
+        found = next(((c, g) for c in queue for g in c.groups if g.left and g.ready()), None)
+        if found is None:
             return False
-        must -= _bind_some(chosen)
-        for spread, _ in chosen.ties.swells:
+        chosen, group = found
+        if chosen.calm:
+            must -= sum(_bind_what_can_be(g) for g in chosen.groups)
+            continue
+        group.bind()
+        must -= not group.free
+        for spread, _ in chosen.swells:
             for crowd in counted[spread]:
                 crowd.look()
     return True
 
 
-def _bind_some(group: Group) -> int:
-    """Bind one pod, or as many as can be if they crowd nobody; return how many had to be."""
-    bound = 0
-    while group.left and group.ready() and not (bound and (group.ties.own or group.ties.swells)):
-        # Once one of them is bound the others are wanted there all the more; but it may be the first of
-        # those that attract themselves, after which the first of another group is refused.
+def _bind_what_can_be(group: Group) -> int:
+    """Bind as many as can be; return how many of them had to be."""
+    before = group.left
+    # Once one of them is bound the others are wanted there all the more; but it may be the first of those
+    # that attract themselves, after which the first of another group is refused.
+    while group.left and group.ready():
         group.bind()
-        bound += 1
-    return 0 if group.free else bound
+    return 0 if group.free else before - group.left
 
 
 class _Search:
