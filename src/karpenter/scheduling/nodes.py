@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
 import numpy as np
 
 from karpenter.apis import labels
+from karpenter.apis.core import Toleration
 from karpenter.model import taints
 from karpenter.model.pods import host_ports
 from karpenter.model.problem import Problem
@@ -16,6 +18,8 @@ from karpenter.scheduling.classes import TOLERATE_PREFERENCES, PodClass, Port, V
 from karpenter.scheduling.drives import Drives
 from karpenter.scheduling.space import Axis, Daemon, conflicting, how_many
 from karpenter.scheduling.topology import Topology
+
+_ALL = (Toleration(operator="Exists"),)
 
 
 class NodeTable:
@@ -85,7 +89,8 @@ class NodeTable:
         """
         counts = how_many(self.free, ask.wanted) * (self._open & self._mask(variant))
         if not ask.profile.alone and counts.any():
-            only = self._mask(variant) if nowhere_else else None
+            # Taints do not matter to what a spread measures by, unless it says so.
+            only = self._mask(msgspec.structs.replace(variant, tolerations=_ALL)) if nowhere_else else None
             allowed = self._crowd.allowance(ask.profile, polite=polite, only=only, founding=founding)
             counts = np.minimum(counts, allowed)
         if ask.ports:

@@ -387,10 +387,10 @@ class Pass:
 
     def _squeeze(self) -> None:
         """Place pods no node can be bought for on those there are, where kube-scheduler would let them."""
-        if len(self.bins):
-            return  # every planned node is one more that a spread measures by
         for ask in self.asks:
-            while ask.remaining and self.nodes.nodes and not ask.profile.alone:
+            # Every planned node is one more that a spread of its own measures by.
+            lost = ask.profile.alone or bool(ask.profile.owned and len(self.bins))
+            while ask.remaining and self.nodes.nodes and not lost:
                 counts = self.nodes.room_for(ask, ask.demands, nowhere_else=True)
                 if not counts.any():
                     break

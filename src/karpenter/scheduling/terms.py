@@ -126,8 +126,10 @@ def _spread(pod: Pod, constraint: TopologySpreadConstraint, weight: int) -> Term
     if selector is not None:
         selector = _narrowed(selector, pod, constraint.match_label_keys, "In")
     if constraint.topology_key == labels.KUBERNETES_HOSTNAME:
-        # Every node is a domain of its own, and there can always be an empty one: no node need be filtered.
-        group = _group("spread", constraint.topology_key, frozenset({pod.namespace}), selector, None)
+        # Every node is a domain of its own, and mostly there can be an empty one: all that matters is whether
+        # it counts nodes that the pod does not select.
+        every = NodeFilter((), None) if constraint.node_affinity_policy == "Ignore" else None
+        group = _group("spread", constraint.topology_key, frozenset({pod.namespace}), selector, every)
         return Term(group, max_skew=max(1, constraint.max_skew), weight=weight)
     honours_affinity = constraint.node_affinity_policy != "Ignore"
     honours_taints = constraint.node_taints_policy == "Honor"

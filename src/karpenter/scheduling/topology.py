@@ -297,8 +297,8 @@ class Crowd:
 
         Affinity is included unless they are `founding`: the first of a group that must be near itself.
 
-        `only`: the pods can be on these nodes and nowhere else, none can be bought for them. Then the
-        emptiest of these is what a spread measures by, and nobody makes way for owners planned there.
+        `only`: the pods select these nodes and no others, none can be bought for them. Then the emptiest of
+        these is what a spread measures by, and nobody makes way for owners planned there.
         """
         size = self._size
         most = np.full(size, UNLIMITED, dtype=np.int64)
@@ -308,7 +308,7 @@ class Crowd:
             if rule.kind == "anti":
                 np.minimum(most, np.where(present > 0, 0, 1 if itself else UNLIMITED), out=most)
             elif itself:
-                least = 0 if only is None else int(present[only].min(initial=UNLIMITED))
+                least = 0 if only is None else _least(rule, present, only)
                 np.minimum(most, rule.max_skew + least - present, out=most)
             else:
                 most[present > rule.max_skew] = 0
@@ -327,3 +327,9 @@ class Crowd:
     def anywhere(self, rule: int) -> bool:
         """Tell whether some node holds a pod that `rule` selects."""
         return bool(self._selected[rule, : self._size].any())
+
+
+def _least(rule: Rule, present: Amounts, only: Mask) -> int:
+    """Return how many pods the emptiest node has that a spread counts; its policies may count them all."""
+    counted = present if rule.group.filter is not None else present[only]
+    return int(counted.min(initial=UNLIMITED))
