@@ -425,6 +425,68 @@ def test_pods_that_are_meant_may_go_where_the_label_is_missing(spec: Spec) -> No
     assert {c.pool.name for c in plan.claims} == {"racks", "plain"}
 
 
+@pytest.mark.parametrize(
+    ("spec", "there"),
+    [
+        pytest.param(apart("web", RACK), True, id="anti-affinity"),
+        pytest.param(spread("web", RACK), False, id="spread"),
+        pytest.param(spread("web", RACK, when_unsatisfiable="ScheduleAnyway"), True, id="preferred spread"),
+        pytest.param(beside("web", RACK), False, id="affinity"),
+    ],
+)
+def test_a_node_without_the_label_takes_whom_it_does_not_matter_to(spec: Spec, there: bool) -> None:
+    """Nobody is near on such a node, so nobody is too near; it is no domain to be spread over."""
+    plan = planned(over_three(app_pods("web", spec=spec), pools=[], nodes=[a_view("node")]))
+    assert places(plan) == ({"web": "node"} if there else {})
+
+
+@pytest.mark.parametrize(
+    ("pod", "others", "constraint", "counts"),
+    [
+        pytest.param(
+            apart("db"),
+            [],
+            "podAntiAffinity",
+            "anti-affinity, key=topology.kubernetes.io/zone (counts = zone-a: 1, zone-b: 1, zone-c: 1)",
+            id="those it avoids are everywhere",
+        ),
+        pytest.param(
+            beside("cache"),
+            [],
+            "podAffinity",
+            "affinity, key=topology.kubernetes.io/zone (counts = zone-a: 0, zone-b: 0, zone-c: 0)",
+            id="those it needs are nowhere",
+        ),
+        pytest.param(
+            spread("db", min_domains=4),
+            ["db4"],
+            "topologySpread",
+            "spread, key=topology.kubernetes.io/zone (counts = zone-a: 1, zone-b: 1, zone-c: 1)",
+            id="every domain is full",
+        ),
+    ],
+)
+def test_a_refusal_shows_the_counts_of_every_domain(
+    pod: Spec, others: list[str], constraint: str, counts: str
+) -> None:
+    """Which rule it is, over which label, and how many of the pods in question are where."""
+    nodes = [a_home(f"zone-{zone}", *resting(f"db{i}")) for i, zone in enumerate("abc", 1)]
+    name = others[0] if others else "web"
+    plan = planned(over_three(app_pods(name, spec=pod), nodes=nodes))
+    (refusal,) = refusals(plan, name)
+    assert refusal.constraint == constraint
+    assert counts in refusal.message
+
+
+def test_a_refusal_tells_of_those_who_keep_others_away() -> None:
+    """Three that avoid web are planned into all three zones: web hears that it is unwelcome there."""
+    guards = app_pods("db1", "db2", "db3", spec={**apart("web"), **spread("db")}, cpu="1")
+    plan = planned(over_three([*guards, *app_pods("web")]))
+    assert refused(plan) == ["web"]
+    (refusal,) = refusals(plan, "web")
+    assert refusal.constraint == "podAntiAffinity"
+
+
 def test_affinity_and_anti_affinity_together() -> None:
     """Near db by zone, one per node: in db's zone, on nodes of their own."""
     affinity = Affinity(
