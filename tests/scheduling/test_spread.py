@@ -195,6 +195,15 @@ def test_the_emptiest_domain_counts_also_where_nothing_can_be_had(
     assert sum(domains(plan).values()) == placed
 
 
+def test_a_refusal_shows_domains_out_of_reach_too() -> None:
+    """The zone that can be bought in is one ahead of a zone that has only full nodes: both are named."""
+    nodes = [zoned("zone-a", 1), zoned("zone-b")]
+    plan = planned(over_three(web(1), pools=[in_zones("zone-a")], nodes=nodes))
+    (refusal,) = refusals(plan, "web0")
+    assert refusal.constraint == "topologySpread"
+    assert "(counts = zone-a: 1, zone-b: 0)" in refusal.message
+
+
 def test_existing_nodes_take_their_share() -> None:
     """A node with room in one zone is used for that zone, and for no more than its share."""
     problem = over_three(web(3), nodes=[zoned("zone-b", size=ROOMY)])
