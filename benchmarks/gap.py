@@ -17,6 +17,7 @@ from collections.abc import Callable
 from time import process_time
 
 import msgspec
+from benchmarks.exact import exact_bound
 from benchmarks.workloads import deployments, distinct, diverse, generic, machines, openb, problem
 
 from karpenter.apis.core import Pod
@@ -24,6 +25,7 @@ from karpenter.model.problem import Budget, Plan, Problem
 from karpenter.scheduling import solve
 from karpenter.scheduling.check import violations
 from karpenter.scheduling.search import Memory
+from karpenter.scheduling.solver import first_plan
 
 Making = Callable[[], Problem]
 
@@ -90,7 +92,7 @@ def timed(asked: Problem, seconds: float | None) -> tuple[Plan, float]:
     return plan, process_time() - begun
 
 
-def measure(name: str, asked: Problem, seconds: float, *, check: bool, memory: bool) -> float:
+def measure(name: str, asked: Problem, seconds: float, given: argparse.Namespace) -> float:
     """Plan without and with a search, print a row, return the gap in per cent."""
     timed(asked, None)  # the catalogue is compiled once and for all
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -101,11 +103,22 @@ def measure(name: str, asked: Problem, seconds: float, *, check: bool, memory: b
     gap, gap_before = (100 * (p.cost / bound - 1) if bound else float("nan") for p in (plan, first))
     row = f"{name:26s} {len(asked.pods):6d} {bound:10.3f} | {first.cost:10.3f} {gap_before:+6.2f}%"
     row += f" {spent:5.2f}s | {plan.cost:10.3f} {gap:+6.2f}% {len(plan.claims):5d} {took:5.2f}s"
-    row += f" {len(plan.unschedulable):5d}" + (f" +{rose / 1024:.0f} MiB" if memory else "")
+    row += f" {len(plan.unschedulable):5d}" + (f" +{rose / 1024:.0f} MiB" if given.memory else "")
     print(f"{row} {asked.options.node_fee:g}", flush=True)
-    for wrong in (*(violations(asked, plan)[:3] if check else ()), *plan.distrusted):
+    for wrong in (*(violations(asked, plan)[:3] if given.check else ()), *plan.distrusted):
         print("   !", wrong)
+    if given.exact and bound:
+        slack(asked, plan.cost, bound, given.exact)
     return gap
+
+
+def slack(asked: Problem, cost: float, bound: float, seconds: float) -> None:
+    """Print by how much the bound can be raised, and what that leaves of the gap."""
+    exact = max(bound, exact_bound(first_plan(asked).relaxation().problem(), seconds))
+    raised, left = 100 * (exact / bound - 1), 100 * (cost / exact - 1)
+    print(
+        f"   exact pricing: bound {exact:.3f} ({raised:+.2f} %), the gap is at most {left:.2f} %", flush=True
+    )
 
 
 def main() -> None:
@@ -118,6 +131,7 @@ def main() -> None:
     parser.add_argument("--group", default="", help="run scenarios of this group")
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--fees", type=float, nargs="+", default=[0.0, 0.02], help="USD per hour")
+    parser.add_argument("--exact", type=float, default=0.0, help="CPU seconds for a bound by exact pricing")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--memory", action="store_true", help="for one scenario at a time")
     given = parser.parse_args()
@@ -131,7 +145,7 @@ def main() -> None:
             for fee in given.fees:
                 options = msgspec.structs.replace(made.options, node_fee=fee)
                 asked = msgspec.structs.replace(made, options=options)
-                gap = measure(name, asked, given.seconds, check=given.check, memory=given.memory)
+                gap = measure(name, asked, given.seconds, given)
                 gaps.setdefault((group, fee), []).append(gap)
     for (group, fee), found in sorted(gaps.items()):
         print(f"{group}, fee {fee:g}: median {statistics.median(found):.2f} %, worst {max(found):.2f} %")

@@ -63,10 +63,11 @@ class Relaxation:
         """Return USD per hour that no plan can beat, and what the limits cost by the same prices."""
         if not self._classes or not len(self._pool):
             return 0.0, ()
-        proof = prove(self._problem(), more)
+        proof = prove(self.problem(), more)
         return max(proof.usd, 0.0), self._limit_prices(proof)
 
-    def _problem(self) -> PackingProblem:
+    def problem(self) -> PackingProblem:
+        """Return it as arrays: limits first among the limits, then lots, then the nodes there are."""
         types, usd, lots = [], [], []
         for space, rows in zip(self._spaces, self._rows, strict=True):
             of_type, _, paid = space.catalogue.open_offerings(0.0)

@@ -57,7 +57,7 @@ def solve(
         plan = _loose(problem, budget, monotonic, memory)
     if cutoff is None or not expendable:
         return plan
-    return merged(plan, _first_plan(afterwards(problem, plan, expendable)).plan(), expendable, cutoff)
+    return merged(plan, first_plan(afterwards(problem, plan, expendable)).plan(), expendable, cutoff)
 
 
 def _loose(
@@ -78,7 +78,7 @@ def _loose(
 
 def _searched(problem: Problem, more: Callable[[], bool], memory: Memory | None) -> tuple[Pass, Plan]:
     """Return a first plan's working, and the plan, made cheaper for as long as `more` allows."""
-    current = _first_plan(problem)
+    current = first_plan(problem)
     if not more():
         return current, current.plan()
     least, tolls = (0.0, ()) if same_as_relaxed(current) else current.relaxation().prove(more)
@@ -86,7 +86,7 @@ def _searched(problem: Problem, more: Callable[[], bool], memory: Memory | None)
     plan = current.plan(max(proven, least), tolls)
     wrong = quick_violations(problem, plan)
     if wrong:
-        plain = _first_plan(problem)
+        plain = first_plan(problem)
         safe = plain.plan(max(proven, least), tolls)
         return plain, msgspec.structs.replace(safe, distrusted=tuple(wrong[:_SHOWN]))
     return current, plan
@@ -103,7 +103,7 @@ def spender(budget: Budget, monotonic: Callable[[], float] | None) -> Callable[[
     return lambda: monotonic() < end
 
 
-def _first_plan(problem: Problem) -> Pass:
+def first_plan(problem: Problem) -> Pass:
     """Return a complete plan by whole classes, first come first served."""
     topology = Topology(problem)
     drives = Drives.of(problem)
