@@ -146,7 +146,7 @@ async def create_claims(context: Context, planned: Sequence[PlannedClaim], reaso
         for number, wish in enumerate(planned):
             running.append(tasks.create_task(one(_draft(context, limits, wish), wish)))
             if number % _PARALLEL == 0:
-                await asyncio.sleep(0)  # the first ones are on their way while others are written
+                await context.clock.sleep(0)  # the first ones are on their way while others are written
     return [task.result() for task in running]
 
 
