@@ -260,7 +260,7 @@ def main() -> int:
     print(HEAD)
     for name, making in scenarios(pods).items():
         if given.only in name and (not only or name in only):
-            measure(name, making(), 0.1 if given.smoke else given.seconds, given.seeds, program)
+            measure(name, making(), given.seconds, given.seeds, program)
     return 0
 
 

@@ -25,7 +25,8 @@ _AGAIN = 0.8
 fewer are left over than are counted here."""
 _MOST_STEPS = 40_000
 """Nodes times classes up to which it is tried out who would be left over."""
-
+_FEW_STEPS = 2_000
+"""… and up to which that is tried in more than one order of nodes."""
 _MOST_KEPT = 8
 """Tuples of types remembered."""
 
@@ -118,10 +119,13 @@ def expected_cost(problem: Problem, plan: Plan, classes: Sequence[PodClass]) -> 
     crowds = _crowds(plan, classes, nodes)
     whole = total(_times(c.each, c.count) for c in crowds)
     biggest = sorted(crowds, key=lambda c: (c.each.get("cpu", 0), c.each.get("memory", 0)), reverse=True)
+    orders = [[*nodes[1::2], *nodes[::2]]]
+    if len(nodes) * len(crowds) <= _FEW_STEPS:
+        orders += [nodes, nodes[::-1]]
     shares: list[float] = []
     passes: dict[tuple[Requirements, Requirements], bool] = {}
     for queue in (crowds, biggest):
-        for order in (nodes, nodes[::-1], [*nodes[1::2], *nodes[::2]]):
+        for order in orders:
             left = _left_over(queue, order, passes)
             shares.append(max(left.get(r, 0) / whole[r] if whole.get(r) else 0.0 for r in ("cpu", "memory")))
     return plan.cost * (1 + _AGAIN * sum(shares) / len(shares))

@@ -8,6 +8,7 @@ import numpy as np
 from karpenter.model.problem import LimitPrice, Plan, Problem
 from karpenter.model.reasons import Refusal, Unschedulable
 from karpenter.scheduling import assign
+from karpenter.scheduling.alternating import alternating
 from karpenter.scheduling.asks import Ask, Needs, Origin, ask_for
 from karpenter.scheduling.bins import BinTable
 from karpenter.scheduling.bound import lower_bound
@@ -407,7 +408,7 @@ class Pass:
 
     def plan(self, proven: float = 0.0, limit_prices: tuple[LimitPrice, ...] = ()) -> Plan:
         """Write everything down in order; no plan can cost less than `proven`, in USD per hour."""
-        claims = planned_claims(self.spaces, self.bins.bins, self.axis)
+        claims = alternating(planned_claims(self.spaces, self.bins.bins, self.axis), self.classes)
         unschedulable = [Unschedulable(pod=key, refusals=r) for key, r in self.refused.items()]
         cost = sum(claim.price for claim in claims)
         bound = lower_bound(self.spaces, self._demand(), self.free_before)

@@ -1,0 +1,67 @@
+"""Equal pods take zones in turn, in the order in which kube-scheduler looks at them."""
+
+from itertools import pairwise
+
+import pytest
+
+from karpenter.apis import labels
+from karpenter.model.problem import Plan, Problem
+from karpenter.scheduling import solve
+from karpenter.scheduling.check import violations
+from karpenter.testing.builders import a_problem, a_view, an_instance_type, some_pods
+from karpenter.testing.company import a_spread, spread
+
+ZONES = ("zone-a", "zone-b", "zone-c")
+TYPES = [an_instance_type(f"t-{n}", cpu=str(n), memory=f"{4 * n}Gi", zones=ZONES) for n in (2, 4, 8)]
+
+
+def zones(plan: Plan, problem: Problem) -> dict[str, str]:
+    """Return the zone each pod is planned for, by key."""
+    found = {key: claim.requirements.single_value(labels.ZONE) for claim in plan.claims for key in claim.pods}
+    for view in problem.nodes:
+        found |= dict.fromkeys(plan.placements.get(view.name, ()), view.labels[labels.ZONE])
+    return dict(sorted(found.items()))
+
+
+@pytest.mark.parametrize("count", [3, 7, 30])
+def test_any_first_pods_of_a_spread_keep_its_skew(count: int) -> None:
+    """Bound one after the other, no pod has to wait for a younger one."""
+    problem = a_problem(
+        some_pods(count, "web", cpu="700m", labels={"app": "web"}, spec=spread("web")), instance_types=TYPES
+    )
+    plan = solve(problem)
+    assert violations(problem, plan) == []
+    tally = dict.fromkeys(ZONES, 0)
+    for zone in zones(plan, problem).values():
+        tally[zone] += 1
+        assert max(tally.values()) - min(tally.values()) <= 1
+
+
+def test_the_zone_that_lags_behind_comes_first() -> None:
+    """Where pods run already the others catch up before the turns begin."""
+    running = some_pods(2, "old", cpu="100m", labels={"app": "web"}, spec=spread("web"))
+    node = a_view(
+        "there",
+        labels={labels.ZONE: "zone-a"},
+        allocatable={"cpu": "200m", "memory": "4Gi", "pods": "2"},
+        pods=running,
+    )
+    wanted = some_pods(7, "web", cpu="700m", labels={"app": "web"}, spec=spread("web"))
+    problem = a_problem(wanted, instance_types=TYPES, nodes=[node])
+    plan = solve(problem)
+    assert violations(problem, plan) == []
+    order = list(zones(plan, problem).values())
+    assert "zone-a" not in order[:4]
+    assert sorted(order[:4]) == ["zone-b", "zone-b", "zone-c", "zone-c"]
+
+
+def test_pods_without_rules_stay_together() -> None:
+    """Nothing is exchanged that no constraint asks for: the plan for plain pods is as it was."""
+    soft = {"topology_spread_constraints": [a_spread("web", when_unsatisfiable="ScheduleAnyway")]}
+    problem = a_problem(
+        some_pods(12, "web", cpu="700m", labels={"app": "web"}, spec=soft), instance_types=TYPES
+    )
+    plan = solve(problem)
+    for claim in plan.claims:
+        numbers = sorted(int(key.rsplit("-", 1)[1]) for key in claim.pods)
+        assert all(b - a == 1 for a, b in pairwise(numbers))
