@@ -142,7 +142,7 @@ async def measure(kind: str, count: int, profile: cProfile.Profile | None) -> Ro
     clock, moments, executor = SystemClock(), Moments(), TimedExecutor()
     kubernetes = EmbeddedCluster(clock=clock, rng=seeded(1), crds=load_crds())
     transport = TimedTransport(kubernetes.transport(), moments)
-    options = parse_options(["--batch-max-duration=300s", "--instance-catalogue=ec2"], {})
+    options = parse_options(["--batch-max-duration=300s", f"--batch-idle-duration={1 + count // 5000}s"], {})
     operator = Operator(
         transport,
         options,
@@ -178,12 +178,10 @@ async def measure(kind: str, count: int, profile: cProfile.Profile | None) -> Ro
         await client.delete(Pod, "warm-00000-0", namespace="default")
         await asyncio.sleep(2.0)
         moments.claims.clear()
-        pods = _KINDS[kind](count)
-        await _create(client, pods)
         executor.seconds.clear()
         before = _solve_seconds(operator)
-        moments.closed = (0.0, 0.0)
         moments.profile = profile
+        await _create(client, _KINDS[kind](count))
         while not moments.claims or time.perf_counter() - moments.claims[-1][0] < 1.0:
             await asyncio.sleep(0.2)
     finally:
@@ -219,6 +217,7 @@ async def _create(client: Client, pods: Sequence[Pod]) -> None:
         meta = ObjectMeta(name=f"{pod.name}-{number}", namespace="default", labels=pod.metadata.labels)
         stored = await client.create(replace(pod, metadata=meta, status=PodStatus()))
         await client.patch(Pod, stored.name, _WAITING, namespace="default", subresource="status")
+        await asyncio.sleep(0)
 
 
 def main() -> None:

@@ -35,13 +35,19 @@ NO_TYPES = "could not list the instance types of a nodepool"
 _CONFIRM_AFTER_SECONDS = 5.0
 _LEAST_SEARCH_SECONDS = 0.15
 _SEARCH_SECONDS_PER_POD = 2e-5
+_AFTERWARDS_SECONDS_PER_POD = 8e-6
+"""For checking a plan and writing its claims (measured: `benchmarks/firstclaim.py`)."""
 
 
 def worthwhile(budget: Budget, pods: int) -> Budget:
-    """Return as much of `budget` as a search for so many pods is worth: few pods should not wait for it."""
+    """Return as much of `budget` as a search for so many pods is worth: few pods should not wait for it.
+
+    Of many pods' time some is kept for what comes after the search.
+    """
     if budget.seconds is None:
         return budget
-    return Budget(seconds=min(budget.seconds, _LEAST_SEARCH_SECONDS + _SEARCH_SECONDS_PER_POD * pods))
+    seconds = min(budget.seconds, _LEAST_SEARCH_SECONDS + _SEARCH_SECONDS_PER_POD * pods)
+    return Budget(seconds=max(0.0, seconds - _AFTERWARDS_SECONDS_PER_POD * pods))
 
 
 class Provisioner:
