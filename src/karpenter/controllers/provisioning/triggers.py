@@ -1,6 +1,5 @@
 """What wakes the provisioner: pods without a node, nodes that go away, claims that came to nothing."""
 
-import asyncio
 from collections.abc import Iterable
 
 from karpenter.apis import labels
@@ -72,7 +71,7 @@ class Triggers:
         """Trigger for the first pod that waits in vain: a pass looks at all of them anyway."""
         for number, key in enumerate(list(self._waiting), start=1):
             if number % _AT_ONCE == 0:
-                await asyncio.sleep(0)
+                await self._context.clock.sleep(0)
             namespace, name = key.split("/", 1)
             pod = self._pods.get(name, namespace)
             if pod is not None and is_provisionable(pod) and not self._context.cluster.reserved_for(pod):
