@@ -19,6 +19,7 @@ class Newcomer(NamedTuple):
     """A pod that is tried beside a finished plan, with caution."""
 
     key: str
+    """Empty: there is none, only the domains are to be minded."""
     domains: Callable[[Spread], set[str]]
     """What a spread constraint might have to count besides the nodes there are and will be."""
 
