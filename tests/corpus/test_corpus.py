@@ -9,10 +9,6 @@ from benchmarks.reference.record import read_recorded
 
 _STEPS = 200
 _DEARER = 1.001
-_DEAR = {
-    "weights-limits-daemons": "a zone that a spread gave a pod to is kept, though another one sells cheaper",
-}
-"""Scenarios where the search stops short of the original's plan, and why."""
 _plans: dict[str, Ours] = {}
 
 
@@ -32,12 +28,7 @@ def test_every_pod_that_the_reference_places_is_placed(scenario: Path) -> None:
         assert mine.lost(theirs.unschedulable) == 0
 
 
-def _priced(scenario: Path) -> object:
-    marks = [pytest.mark.xfail(reason=_DEAR[scenario.stem], strict=True)] if scenario.stem in _DEAR else []
-    return pytest.param(scenario, id=scenario.stem, marks=marks)
-
-
-@pytest.mark.parametrize("scenario", [_priced(path) for path in kept()])
+@pytest.mark.parametrize("scenario", kept(), ids=lambda path: path.stem)
 def test_no_plan_is_dearer_than_the_reference(scenario: Path) -> None:
     """Ours costs at most 0.1 % above the original's median, if that keeps the rules and places as many."""
     mine, theirs = planned(scenario), read_recorded(scenario)

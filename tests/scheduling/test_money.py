@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karpenter.apis import labels
@@ -120,6 +120,7 @@ def test_the_refusal_names_the_limit_and_the_raise() -> None:
     assert refusal.remedy == "raise --cluster-price-limit by $0.05"
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.sampled_from(["500m", "1", "3", "7"]), min_size=1, max_size=12),
     st.integers(0, 3_000_000),

@@ -55,8 +55,9 @@ class CellFinder:
     ) -> list[Cell]:
         bought = self.buyable(ask, keys, optional)
         free: dict[Values, tuple[int, int]] = {}
+        founding = self._nodes.may_found(ask.profile)
         for variant in ask.variants if self._nodes.nodes else ():
-            counts = self._nodes.room_for(ask, variant)
+            counts = self._nodes.room_for(ask, variant, founding=founding)
             for values, count in self._nodes.by_domain(keys, counts, optional).items():
                 free.setdefault(values, (variant.tier, count))
         found = []

@@ -67,12 +67,17 @@ class Dealer:
         finder: CellFinder,
         ask: Callable[[int], Ask],
         closed: dict[tuple[int, Values], int],
+        most: Mapping[tuple[int, Values], int],
     ) -> None:
-        """Deal `classes`; `ask` gives the ask for all pods of a class, `closed` cells with little room."""
+        """Deal `classes`; `ask` gives the ask for all pods of a class, `closed` cells with little room.
+
+        Cells without any room are no domains for a spread; those that by `most` shall get few pods are.
+        """
         self._classes = classes
         self._ledger = ledger
         self._finder = finder
         self._ask = ask
+        self._most = most
         self._closed: dict[int, dict[Values, int]] = {}
         for (number, values), room in closed.items():
             self._closed.setdefault(number, {})[values] = room
@@ -110,7 +115,11 @@ class Dealer:
 
     def _cells(self, number: int, whole: Ask) -> list[assign.Cell]:
         wide = self._classes[number].profile.wide
-        return self._finder.cells(whole, wide.keys, self._closed.get(number, {}), wide.optional)
+        cells = self._finder.cells(whole, wide.keys, self._closed.get(number, {}), wide.optional)
+        if not self._most:
+            return cells
+        rooms = [min(c.room, self._most.get((number, c.values), c.room)) for c in cells]
+        return [msgspec.structs.replace(c, room=room) for c, room in zip(cells, rooms, strict=True)]
 
     def _deal(self, batch: _Batch) -> None:
         if assign.founds(batch.wide, self._ledger):

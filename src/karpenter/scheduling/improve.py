@@ -47,7 +47,7 @@ def improved(current: Pass, more: Callable[[], bool], *, memory: Memory | None =
     counts = np.array([len(pods[a.index]) for a in asks], dtype=np.int64)
     problem = menu.problem(counts, current.topology.rules, current.problem.options)
     packing = improve(problem, start, more, memory=memory)
-    before = _objective(current, free)
+    before = total_cost(current, free)
     if objective(problem, packing.patterns) < before - _EPSILON:
         _rebuild(current, menu, packing.patterns, asks, pods, held, free, before)
     else:
@@ -108,7 +108,7 @@ def _take_back(current: Pass, bins: Sequence[Bin]) -> None:
         current.spaces[planned.pool].take(planned.charged, 1)
 
 
-def _objective(current: Pass, bins: Sequence[Bin]) -> float:
+def total_cost(current: Pass, bins: Sequence[Bin]) -> float:
     """Return cost, fees and penalties of `bins`, USD per hour."""
     options, crowd = current.problem.options, 0.0
     for planned in bins if options.concentration_penalty > 0 else ():
@@ -141,7 +141,7 @@ def _rebuild(
     current.open_all([a for a in asks if a.remaining])
     bought = table.bins[len(held) :]
     stranded = any(a.remaining for a in asks)
-    if stranded or _objective(current, bought) >= before - _EPSILON:
+    if stranded or total_cost(current, bought) >= before - _EPSILON:
         for planned in bought:
             current.spaces[planned.pool].take(planned.charged, -1)
             current.spaces[planned.pool].draw(planned.pattern.requirements, planned.pattern.chosen, -1)

@@ -1,6 +1,6 @@
 """Existing and in-flight nodes as a table: what is free on each, and which pods each may take."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -17,7 +17,7 @@ from karpenter.scheduling.catalogue import Amounts, Mask
 from karpenter.scheduling.classes import TOLERATE_PREFERENCES, PodClass, Port, Variant
 from karpenter.scheduling.drives import Drives
 from karpenter.scheduling.space import Axis, Daemon, conflicting, how_many
-from karpenter.scheduling.topology import Topology
+from karpenter.scheduling.topology import Profile, Topology
 
 _ALL = (Toleration(operator="Exists"),)
 
@@ -33,9 +33,18 @@ class NodeTable:
         classes: Sequence[PodClass],
         topology: Topology,
         drives: Drives,
+        most: Mapping[tuple[int, str], int] | None = None,
     ) -> None:
-        """Lay out the nodes of `problem`; labels that no class asks for are not looked at."""
+        """Lay out the nodes of `problem`; labels that no class asks for are not looked at.
+
+        `most` has how many pods of a class, by number, a node may take, where that matters.
+        """
         self.nodes = sorted(problem.nodes, key=lambda n: (not n.initialized, n.name))
+        self._most: dict[int, dict[int, int]] = {}
+        for row, node in enumerate(self.nodes if most else ()):
+            for (number, name), pods in (most or {}).items():
+                if name == node.name:
+                    self._most.setdefault(number, {})[row] = pods
         asked = {key for c in classes for v in c.variants for key in v.requirements}
         self._keys = sorted(asked | {key for c in classes for key in c.profile.wide.keys})
         rows = [
@@ -98,6 +107,8 @@ class NodeTable:
             for row in np.flatnonzero(counts).tolist():
                 if conflicting(frozenset(self._taken(row)), ask.ports):
                     counts[row] = 0
+        for row, most in self._most.get(ask.origins[0].pod_class, {}).items():
+            counts[row] = min(counts[row], most)
         return counts
 
     def admits(self, variant: Variant) -> bool:
@@ -107,6 +118,9 @@ class NodeTable:
     def place(self, row: int, ask: Ask, count: int) -> None:
         """Take the room of `count` pods on one node."""
         self.free[row] -= ask.wanted * count
+        most = self._most.get(ask.origins[0].pod_class, {})
+        if row in most:
+            most[row] -= count
         if ask.ports:
             self._taken(row).update(ask.ports)
         if not ask.profile.alone:
@@ -115,6 +129,11 @@ class NodeTable:
     def holds(self, rule: int) -> bool:
         """Tell whether some node holds a pod that `rule` of the topology selects."""
         return self._crowd.anywhere(rule)
+
+    def may_found(self, profile: Profile) -> bool:
+        """Tell whether pods that must be near pods like themselves find none here, so that one may begin."""
+        near = profile.near
+        return bool(near) and all(r in profile.selected and not self.holds(r) for r in near)
 
     def by_domain(
         self, keys: Sequence[str], counts: Amounts, optional: frozenset[str]

@@ -14,24 +14,44 @@ def levels(classes: Sequence[PodClass]) -> list[int]:
     A class that must be near pods of a group that it is part of itself needs nobody before it.
     """
     depth = [0] * len(classes)
+    wants = _wants(classes)
+    for _ in range(_DEEPEST):
+        changed = False
+        for i, wanted in wants:
+            deepest = max((depth[m] + 1 for m in wanted), default=0)
+            if deepest > depth[i] and deepest <= _DEEPEST:
+                depth[i], changed = deepest, True
+        if not changed:
+            break
+    return depth
+
+
+def urgencies(classes: Sequence[PodClass]) -> list[int]:
+    """Return the priority of each class, which is at least that of those who have to be near it."""
+    found = [c.priority for c in classes]
+    wants = _wants(classes)
+    for _ in range(_DEEPEST):
+        before = list(found)
+        for i, wanted in wants:
+            for m in wanted:
+                found[m] = max(found[m], found[i])
+        if found == before:
+            break
+    return found
+
+
+def _wants(classes: Sequence[PodClass]) -> list[tuple[int, list[int]]]:
+    """Return the classes that must be near others, and the numbers of these."""
     members: dict[tuple[bool, int], list[int]] = {}
     for i, c in enumerate(classes):
         for rule in c.profile.selected:
             members.setdefault((True, rule), []).append(i)
         for group in c.profile.wide.selected:
             members.setdefault((False, group), []).append(i)
-    wants: list[tuple[int, list[tuple[bool, int]]]] = []
+    wants: list[tuple[int, list[int]]] = []
     for i, c in enumerate(classes):
         near = [(True, r) for r in c.profile.near if r not in c.profile.selected]
         near += [(False, a.group) for a in c.profile.wide.affinities if not a.weight and not a.itself]
         if near:
-            wants.append((i, near))
-    for _ in range(_DEEPEST):
-        changed = False
-        for i, groups in wants:
-            deepest = max((depth[m] + 1 for g in groups for m in members.get(g, ()) if m != i), default=0)
-            if deepest > depth[i] and deepest <= _DEEPEST:
-                depth[i], changed = deepest, True
-        if not changed:
-            break
-    return depth
+            wants.append((i, [m for group in near for m in members.get(group, ()) if m != i]))
+    return wants

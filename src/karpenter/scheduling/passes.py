@@ -20,7 +20,7 @@ from karpenter.scheduling.classes import PodClass, Variant
 from karpenter.scheduling.dealing import Dealer, Dealing
 from karpenter.scheduling.drives import Drives
 from karpenter.scheduling.nodes import NodeTable
-from karpenter.scheduling.order import levels
+from karpenter.scheduling.order import levels, urgencies
 from karpenter.scheduling.refusals import refuse
 from karpenter.scheduling.relaxation import Relaxation
 from karpenter.scheduling.space import (
@@ -31,6 +31,7 @@ from karpenter.scheduling.space import (
 from karpenter.scheduling.stock import Ledger
 from karpenter.scheduling.topology import Occupancy, Topology
 from karpenter.scheduling.waiting import Waiting
+from karpenter.scheduling.whatif import WhatIf
 
 Values = tuple[str, ...]
 _FEW_BINS = 64
@@ -61,6 +62,7 @@ class Pass:
         closed: dict[tuple[int, Values], int],
         *,
         by_priority: bool,
+        what_if: WhatIf | None = None,
     ) -> None:
         """Prepare; `closed` has domains, by class, that take only so many of its pods."""
         self.problem = problem
@@ -68,6 +70,7 @@ class Pass:
         self.ledger = topology.domains.copy()
         self.classes = classes
         self.by_priority = by_priority
+        self.what_if = what_if or WhatIf()
         daemons = daemons_of(problem.snapshot.daemons)
         label = problem.options.reservation_label
         catalogues = list(dict.fromkeys(compiled(o.instance_types, label) for o in problem.pools))
@@ -76,16 +79,18 @@ class Pass:
         self.spaces = [
             PoolSpace(o, self.axis, daemons, problem.options, stock, drives) for o in problem.pools
         ]
-        self.nodes = NodeTable(problem, self.axis, daemons, classes, topology, drives)
+        self.nodes = NodeTable(problem, self.axis, daemons, classes, topology, drives, self.what_if.nodes)
         self.free_before = self.nodes.total_free()
         self.finder = CellFinder(self.spaces, self.nodes)
-        self.dealer = Dealer(classes, self.ledger, self.finder, self._whole, closed)
+        self.dealer = Dealer(classes, self.ledger, self.finder, self._whole, closed, self.what_if.cells)
         self.asks: list[Ask] = []
         bins = BinTable(self.spaces, topology, len(self.axis.names))
         self.buyer = Buyer(self.spaces, topology, problem.options, self.asks, bins)
         self._merged: dict[object, Ask] = {}
         self._vectors: dict[int, tuple[Amounts, Needs]] = {}
         self._on_nodes_already: dict[tuple[int, Values], int] = {}
+        self.dealt: dict[tuple[int, Values], int] = {}
+        """How many pods of a class were sent to which domains."""
         self.on_nodes: dict[str, list[str]] = {}
         self.refused: dict[str, tuple[Refusal, ...]] = {}
 
@@ -101,18 +106,20 @@ class Pass:
             range(len(self.classes)),
             key=lambda i: (
                 depth[i],
+                self.what_if.turn(i),
                 not self.classes[i].profile.wide.firm,
                 bool(self.classes[i].profile.near),  # they go where the others are
                 i,
             ),
         )
-        priorities = sorted({c.priority for c in self.classes}, reverse=True) if self.by_priority else [None]
+        urgent = urgencies(self.classes)
+        priorities = sorted(set(urgent), reverse=True) if self.by_priority else [None]
         for priority in priorities:
             first = len(self.asks)
-            numbers = [i for i in order if priority is None or self.classes[i].priority == priority]
+            numbers = [i for i in order if priority is None or urgent[i] == priority]
             dealings = self._deal_all(numbers)
             # Whoever no node can be bought for has the first choice of those that are there.
-            for i in sorted(numbers, key=lambda i: (depth[i], self._buyable(i))):
+            for i in sorted(numbers, key=lambda i: (depth[i], self.what_if.turn(i), self._buyable(i))):
                 self._place_class(i, depth[i], dealings.get(i))
             self.open_all(self.asks[first:])
             self.finder.forget()
@@ -171,11 +178,12 @@ class Pass:
         pod_class = self.classes[number]
         for cell, count in zip(dealing.cells, dealing.counts, strict=True):
             if count:
+                key = (number, cell.values)
+                self.dealt[key] = self.dealt.get(key, 0) + count
                 variants = self.finder.narrowed(pod_class.variants, pod_class.profile.wide.keys, cell.values)
                 part = self._ask(number, variants, dealing.whole.take(count), cell.values)
                 self._settle(part)
                 if part.placed:
-                    key = (number, cell.values)
                     self._on_nodes_already[key] = self._on_nodes_already.get(key, 0) + part.placed
                 self._merge(part, level)
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from karpenter.model.problem import Budget, Plan, Problem
+from karpenter.model.problem import Budget, LimitPrice, Plan, Problem
 from karpenter.scheduling.check import quick_violations
 from karpenter.scheduling.classes import PodClass, classify
+from karpenter.scheduling.detours import detoured, worth_detours
 from karpenter.scheduling.drives import Drives
 from karpenter.scheduling.expendable import afterwards, merged, split
 from karpenter.scheduling.improve import improved, same_as_relaxed
@@ -21,6 +22,7 @@ from karpenter.scheduling.looser import realistic
 from karpenter.scheduling.passes import Pass
 from karpenter.scheduling.search import Memory
 from karpenter.scheduling.topology import Topology
+from karpenter.scheduling.whatif import WhatIf
 
 _MOST_PASSES = 6
 _SHOWN = 5
@@ -29,6 +31,8 @@ _FEW = 500
 _MOST_ORDERS = 4
 _SEARCHES = 4
 """Among how many plans the budget is divided when kube-scheduler is not told where pods belong."""
+_STEPS_BETWEEN = 24
+"""How many steps the search may take on each of the ways in which a small batch is planned."""
 
 
 def solve(
@@ -77,26 +81,36 @@ def _loose(
 
 
 def _searched(problem: Problem, more: Callable[[], bool], memory: Memory | None) -> tuple[Pass, Plan]:
-    """Return a first plan's working, and the plan, made cheaper for as long as `more` allows."""
-    current = first_plan(problem)
+    """Return a plan's working, and the plan, made cheaper for as long as `more` allows."""
+    batch = _Batch(problem)
+    current = batch.first_plan()
     if not more():
         return current, current.plan()
-    least, tolls = (0.0, ()) if same_as_relaxed(current) else current.relaxation().prove(more)
-    proven = improved(current, more, memory=memory)
+    proven, least, tolls = 0.0, *_bounds(current, more)
+    if worth_detours(batch.classes):
+        proven, detour = batch.detour(current, more)
+        if detour.unplaced() != current.unplaced():
+            proven, least, tolls = 0.0, *_bounds(detour, _steps(_STEPS_BETWEEN))
+        current = detour
+    proven = max(proven, improved(current, more, memory=memory))
     plan = current.plan(max(proven, least), tolls)
     wrong = quick_violations(problem, plan)
     if wrong:
-        plain = first_plan(problem)
-        safe = plain.plan(max(proven, least), tolls)
+        plain = batch.first_plan()
+        safe = plain.plan(*_bounds(plain, _steps(_STEPS_BETWEEN)))
         return plain, msgspec.structs.replace(safe, distrusted=tuple(wrong[:_SHOWN]))
     return current, plan
+
+
+def _bounds(current: Pass, more: Callable[[], bool]) -> tuple[float, tuple[LimitPrice, ...]]:
+    """Return what any plan for the same pods costs at least, where the search will not find that out."""
+    return (0.0, ()) if same_as_relaxed(current) else current.relaxation().prove(more)
 
 
 def spender(budget: Budget, monotonic: Callable[[], float] | None) -> Callable[[], bool]:
     """Return a function that tells, whenever it is asked, whether the search may go on for one more step."""
     if budget.steps is not None:
-        steps = iter(range(budget.steps))
-        return lambda: next(steps, None) is not None
+        return _steps(budget.steps)
     if budget.seconds is None or monotonic is None:
         return lambda: False
     end = monotonic() + budget.seconds
@@ -105,26 +119,81 @@ def spender(budget: Budget, monotonic: Callable[[], float] | None) -> Callable[[
 
 def first_plan(problem: Problem) -> Pass:
     """Return a complete plan by whole classes, first come first served."""
-    topology = Topology(problem)
-    drives = Drives.of(problem)
-    classes = classify(problem, topology, drives)
-    current = _passes(problem, topology, drives, classes)
-    left_out = _left_out(classes, current)
-    if not left_out or len(problem.pods) > _FEW:
+    return _Batch(problem).first_plan()
+
+
+def _steps(number: int) -> Callable[[], bool]:
+    left = iter(range(number))
+    return lambda: next(left, None) is not None
+
+
+class _Batch:
+    """What is found out once about the pods of one problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.topology = Topology(problem)
+        self.drives = Drives.of(problem)
+        self.classes = classify(problem, self.topology, self.drives)
+
+    def first_plan(self) -> Pass:
+        """Return a complete plan by whole classes, first come first served."""
+        classes = self.classes
+        current = self.passes(classes)
+        left_out = _left_out(classes, current)
+        if not left_out or len(self.problem.pods) > _FEW:
+            return current
+        # Another order may place more: the small ones first, or whoever found no place.
+        order = classes[::-1]
+        for _ in range(_MOST_ORDERS):
+            other = self.passes(order)
+            found = _left_out(classes, other)
+            if found < left_out:
+                current, left_out = other, found
+            unplaced = other.unplaced()
+            behind = [c for c in order if not unplaced.isdisjoint(c.pods)]
+            order = [*behind, *(c for c in order if unplaced.isdisjoint(c.pods))]
+            if not left_out or not found:
+                break
         return current
-    # Another order may place more: the small ones first, or whoever found no place.
-    order = classes[::-1]
-    for _ in range(_MOST_ORDERS):
-        other = _passes(problem, topology, drives, order)
-        found = _left_out(classes, other)
-        if found < left_out:
-            current, left_out = other, found
-        unplaced = other.unplaced()
-        behind = [c for c in order if not unplaced.isdisjoint(c.pods)]
-        order = [*behind, *(c for c in order if unplaced.isdisjoint(c.pods))]
-        if not left_out or not found:
-            break
-    return current
+
+    def detour(self, first: Pass, more: Callable[[], bool]) -> tuple[float, Pass]:
+        """Return what is known to be the least cost, and the best of several ways to place few pods."""
+        proven = improved(first, _steps(_STEPS_BETWEEN))
+
+        def again(what_if: WhatIf) -> Pass:
+            other = self.passes(first.classes, what_if)
+            improved(other, _steps(_STEPS_BETWEEN))
+            return other
+
+        return proven, detoured(first, again, more)
+
+    def passes(self, classes: Sequence[PodClass], what_if: WhatIf | None = None) -> Pass:
+        """Go over the classes until nobody was dealt or placed out of turn."""
+        closed: dict[tuple[int, tuple[str, ...]], int] = {}
+        by_priority = False
+        for _ in range(_MOST_PASSES):
+            current = Pass(
+                self.problem,
+                self.topology,
+                classes,
+                self.drives,
+                closed,
+                by_priority=by_priority,
+                what_if=what_if,
+            )
+            current.run()
+            if not by_priority and _someone_jumped_the_queue(classes, current.unplaced()):
+                # Something ran out: now it matters who comes first.
+                by_priority = True
+                closed = {}
+                continue
+            full = current.full_cells()
+            if not full:
+                break
+            # Domains that could not take what was dealt to them: deal again, knowing what they do take.
+            closed = {**closed, **full}
+        return current
 
 
 def _left_out(classes: Sequence[PodClass], current: Pass) -> list[int]:
@@ -132,26 +201,6 @@ def _left_out(classes: Sequence[PodClass], current: Pass) -> list[int]:
     unplaced = current.unplaced()
     able = (c for c in classes if c.refusal is None)
     return sorted((c.priority for c in able for key in c.pods if key in unplaced), reverse=True)
-
-
-def _passes(problem: Problem, topology: Topology, drives: Drives, classes: Sequence[PodClass]) -> Pass:
-    """Go over the classes until nobody was dealt or placed out of turn."""
-    closed: dict[tuple[int, tuple[str, ...]], int] = {}
-    by_priority = False
-    for _ in range(_MOST_PASSES):
-        current = Pass(problem, topology, classes, drives, closed, by_priority=by_priority)
-        current.run()
-        if not by_priority and _someone_jumped_the_queue(classes, current.unplaced()):
-            # Something ran out: now it matters who comes first.
-            by_priority = True
-            closed = {}
-            continue
-        full = current.full_cells()
-        if not full:
-            break
-        # Domains that could not take what was dealt to them: deal again, knowing what they do take.
-        closed = {**closed, **full}
-    return current
 
 
 def _someone_jumped_the_queue(classes: Sequence[PodClass], unplaced: set[str]) -> bool:

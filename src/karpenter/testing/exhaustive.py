@@ -128,7 +128,7 @@ class _Everything:
         if content not in self._options:
             cheapest: dict[tuple[frozenset[str], ...], _Option] = {}
             load = self._load(content)
-            for claim in claims_for(self.market, load, each_type=False):
+            for claim in claims_for(self.market, load, each_type=bool(self.problem.snapshot.daemons)):
                 machines = Machines(self.market, claim)
                 domains = tuple(machines.values(key) for key in self.keys)
                 if domains not in cheapest or claim.price < cheapest[domains].price:
