@@ -21,6 +21,10 @@ _FIRST_ROUNDING = 6
 _UPS = (0.5, 0.7, 0.3, 1.0)
 _PROGRESS = 5e-4
 _REARRANGEMENTS = 24
+_EARLY = 60
+"""How often is rearranged before the program where hardly two pods are alike: there it is slow to answer."""
+_DIVERSE = 5
+"""Up to how many pods an ask has in such a problem, on average."""
 _DRY = 12
 _SLOW = 0.002
 """A large program goes on while `_ROUNDS` rounds gain this much."""
@@ -111,6 +115,9 @@ class _Search:
             return
         self._generation = Generation(self._few, self._rng, bounds.prices)
         self._learn(self.best)
+        diverse = self.space.demand.sum() < _DIVERSE * len(self.space.demand)
+        if self._hurry and diverse and not self._rearrange(_EARLY):
+            return
         if not self._generate():
             return
         while self._more():
