@@ -183,7 +183,7 @@ def main() -> int:
     )
     parser.add_argument("--full", action="store_true", help="the large workloads too (about twenty minutes)")
     parser.add_argument("--only", action="append", default=[], help="scenarios with this in their name")
-    parser.add_argument("--budget", type=float, default=1.0, help="seconds to improve a plan")
+    parser.add_argument("--budget", type=float, default=1.0, help="CPU seconds to improve a plan")
     parser.add_argument("--runs", type=int, default=_CORPUS_RUNS, help="of the reference on the corpus")
     parser.add_argument("--smoke", action="store_true", help="a few kept scenarios")
     arguments = parser.parse_args()
