@@ -32,7 +32,7 @@ from karpenter.testing.gobinary import BuildFailed
 _TIMEOUT_SECONDS = 300
 _CORPUS_RUNS = 5
 _DEARER = 0.001
-_SMOKE = ("zone-spread", "weights-limits-daemons", "existing-nodes")
+_SMOKE = ("zone-spread", "volumes-taints-reserved", "existing-nodes")
 
 
 class Row(msgspec.Struct, frozen=True):
