@@ -29,7 +29,7 @@ _LOOKAHEAD = 150
 """How many classes are tried on the types in thought; the winner is filled from all of them."""
 _FEW = 120
 """Up to how many classes the costlier fill by worth is tried too."""
-_PROMISING = 16
+_PROMISING = 10
 """On how many types that is done."""
 _STRETCH = 8
 """After how many classes it is looked again which of the others may still join."""

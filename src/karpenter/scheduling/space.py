@@ -423,11 +423,14 @@ def conflicting(left: frozenset[Port], right: frozenset[Port]) -> bool:
 
 def how_many(room: Amounts, wanted: Amounts) -> Amounts:
     """Return, by row of `room`, how many times `wanted` fits; never negative."""
-    columns = np.flatnonzero(wanted)
-    if not len(columns):
+    counts: Amounts | None = None
+    for column, amount in enumerate(wanted.tolist()):
+        if amount:
+            fit = room[:, column] // amount
+            counts = fit if counts is None else np.minimum(counts, fit, out=counts)
+    if counts is None:
         return np.full(len(room), np.iinfo(np.int64).max)
-    counts: Amounts = (room[:, columns] // wanted[columns]).min(axis=1)
-    return np.maximum(counts, 0)
+    return np.maximum(counts, 0, out=counts)
 
 
 def cheapest_share(prices: Prices, room: Amounts, wanted: Amounts) -> float:

@@ -101,6 +101,8 @@ class Topology:
         self._encoder = msgspec.msgpack.Encoder(order="deterministic")
         self._profiles: dict[tuple[bytes, str, tuple[tuple[str, str], ...]], Profile] = {}
         self._terms: dict[tuple[bytes, str], list[Term]] = {}
+        self._shapes: dict[bytes, bytes] = {}
+        """The constraints of every spec seen."""
         self._selecting: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[int, ...]] = {}
         self.domains = DomainLedger()
         self._read_running(problem.snapshot.nodes)
@@ -146,15 +148,19 @@ class Topology:
                 keyed = keyed or bool(term.match_label_keys or term.mismatch_label_keys)
         if keyed:
             return list(terms_of(pod, self._namespaces, soft=self._soft))
-        spec = pod.spec
-        shape = self._encoder.encode(
-            (spec.affinity, spec.topology_spread_constraints, spec.node_selector, spec.tolerations)
-        )
+        shape = self._constraints(pod)
         found = self._terms.get((shape, pod.namespace))
         if found is None:
             found = list(terms_of(pod, self._namespaces, soft=self._soft))
             self._terms[shape, pod.namespace] = found
         return found
+
+    def _constraints(self, pod: Pod) -> bytes:
+        """Return all that a spec says about where its pod may be, as one key."""
+        spec = pod.spec
+        return self._encoder.encode(
+            (spec.affinity, spec.topology_spread_constraints, spec.node_selector, spec.tolerations)
+        )
 
     def profile(self, pod: Pod, shape: bytes | None = None) -> Profile:
         """Return what `pod` has to do with the rules; `shape` is its encoded spec, where that is known."""
@@ -162,7 +168,10 @@ class Topology:
             return _NOTHING
         if shape is None:
             shape = self._encoder.encode(pod.spec)
-        key = (shape, pod.namespace, tuple(sorted(pod.metadata.labels.items())))
+        constraints = self._shapes.get(shape)
+        if constraints is None:
+            constraints = self._shapes[shape] = self._constraints(pod)
+        key = (constraints, pod.namespace, tuple(sorted(pod.metadata.labels.items())))
         found = self._profiles.get(key)
         if found is None:
             found = self._profiles[key] = self._profile(pod)
