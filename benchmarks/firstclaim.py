@@ -197,7 +197,7 @@ async def measure(kind: str, count: int, profile: cProfile.Profile | None) -> Ro
         first[0] - moments.closed[0],
         last[0] - moments.closed[0],
         _solve_seconds(operator) - before,
-        executor.seconds[0],
+        max(executor.seconds),
         first[1] - moments.closed[1],
     )
 
