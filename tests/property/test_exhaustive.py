@@ -23,13 +23,14 @@ FIRST = int(os.environ.get("KARPENTER_SEED", "0"))
 SCALES = {"alone": msgspec.structs.replace(TINY, company=False), "company": TINY}
 SEARCH = Budget(steps=100)
 OPTIMAL_SHARE = 0.95
+FEWER_SHARE = 0.02
 CENT = 1e-6
 
 
 def compared(problem: Problem) -> str:
-    """Solve both ways; return `optimal`, `dearer`, or `too large` to try everything.
+    """Solve both ways; return `optimal`, `dearer`, `fewer` pods placed, or `too large` to try everything.
 
-    Both plans must be right and place equally many pods, and the lower bound must be below the best plan.
+    Both plans must be right, and the lower bound must be below the best plan.
     """
     plan = solve(problem, SEARCH)
     assert plan.distrusted == ()
@@ -39,7 +40,9 @@ def compared(problem: Problem) -> str:
     except TooLarge:
         return "too large"
     assert violations(problem, best) == []
-    assert len(plan.unschedulable) == len(best.unschedulable), f"the best plan is {best}"
+    assert len(plan.unschedulable) >= len(best.unschedulable), f"not the best plan after all: {best}"
+    if len(plan.unschedulable) > len(best.unschedulable):
+        return "fewer"
     assert plan.lower_bound is None or plan.lower_bound <= best.cost + CENT
     assert plan.cost >= best.cost - CENT, f"not the best plan after all: {best}"
     return "dearer" if plan.cost > best.cost + CENT else "optimal"
@@ -80,13 +83,17 @@ def test_what_is_too_large_or_limited_is_refused() -> None:
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + 40))
 def test_pods_that_mind_nobody_are_placed_whenever_they_can_be(seed: int) -> None:
     """The solver places as many as can be placed, for no less than that costs at best."""
-    compared(a_random_problem(Dice.of_seed(f"alone/{seed}"), SCALES["alone"]))
+    assert compared(a_random_problem(Dice.of_seed(f"alone/{seed}"), SCALES["alone"])) != "fewer"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", SCALES)
 def test_plans_are_as_good_as_trying_everything(scale: str) -> None:
-    """As many as fit in KARPENTER_SECONDS (or 5,000 with KARPENTER_SOAK=1): nearly all are optimal."""
+    """As many as fit in KARPENTER_SECONDS (or 5,000 with KARPENTER_SOAK=1): nearly all are optimal.
+
+    Of pods that mind others, a few may be left out whom only one order of binding would let in: the solver
+    puts nobody where that depends on who is bound first.
+    """
     started, seed, seen = time.monotonic(), FIRST, Counter[str]()
     while (SOAK and seed < FIRST + 5_000) or (not SOAK and time.monotonic() - started < SECONDS):
         try:
@@ -96,4 +103,5 @@ def test_plans_are_as_good_as_trying_everything(scale: str) -> None:
             raise
         seed += 1
     print(f"{scale}: {dict(seen)} from seed {FIRST}")
-    assert seen["optimal"] >= OPTIMAL_SHARE * (seen["optimal"] + seen["dearer"])
+    assert seen["fewer"] <= (FEWER_SHARE if SCALES[scale].company else 0) * seen.total()
+    assert seen["optimal"] >= OPTIMAL_SHARE * (seen["optimal"] + seen["dearer"] + seen["fewer"])
