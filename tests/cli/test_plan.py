@@ -204,7 +204,7 @@ def mismatches(value: Any, schema: Any, definitions: Any, at: str = "$") -> Iter
 MONEY_POOL = {
     "apiVersion": "karpenter.sh/v1",
     "kind": "NodePool",
-    "metadata": {"name": "thrifty", "annotations": {"karpenter.sh/price-limit-per-hour": "0.25"}},
+    "metadata": {"name": "thrifty", "annotations": {"karpenter-py.dev/price-limit-per-hour": "0.25"}},
     "spec": {
         "template": {
             "spec": {
@@ -252,7 +252,7 @@ def test_a_limit_on_money_must_be_money(tmp_path: Path) -> None:
     code, _, err = plan(tmp_path, workload(), cluster_price_limit="a lot")
     assert code == REFUSED
     assert '--cluster-price-limit a lot: want an amount in US dollars, such as "12.50"' in err
-    annotations = {"karpenter.sh/price-limit-per-hour": "$1"}
+    annotations = {"karpenter-py.dev/price-limit-per-hour": "$1"}
     wrong = {**MONEY_POOL, "metadata": {"name": "wrong", "annotations": annotations}}
     code, _, err = plan(tmp_path, wrong, workload())
     assert code == REFUSED

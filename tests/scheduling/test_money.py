@@ -114,7 +114,7 @@ def test_the_refusal_names_the_limit_and_the_raise() -> None:
     (refusal,) = plan.unschedulable[0].refusals
     assert refusal.constraint == "limits"
     assert "price limit" in refusal.message
-    assert refusal.remedy == "raise karpenter.sh/price-limit-per-hour of the NodePool by $0.05"
+    assert refusal.remedy == "raise karpenter-py.dev/price-limit-per-hour of the NodePool by $0.05"
     plan = planned(with_price(a_problem(some_pods(1, cpu="3"), pools=[offer_of(FOUR)]), 150_000))
     (refusal,) = plan.unschedulable[0].refusals
     assert refusal.remedy == "raise --cluster-price-limit by $0.05"

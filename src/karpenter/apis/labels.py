@@ -1,7 +1,7 @@
 """The keys users, dashboards and other controllers know: labels, annotations, taints, finalizers."""
 
 GROUP = "karpenter.sh"
-OWN_DOMAIN = GROUP
+OWN_DOMAIN = "karpenter-py.dev"
 """The domain of annotations that only this implementation knows."""
 KUBERNETES_HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"

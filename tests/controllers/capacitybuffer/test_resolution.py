@@ -194,7 +194,7 @@ def test_virtual_pods_leave_no_trace() -> None:
             await env.wait(60)
             assert [await env.events(reason) for reason in ("FailedScheduling", "Nominated")] == [[], []]
             (claim,) = await env.claims()
-            assert "karpenter.sh/planned-pods" not in claim.metadata.annotations
+            assert "karpenter-py.dev/planned-pods" not in claim.metadata.annotations
             assert env.metric("karpenter_scheduler_unschedulable_pods_count", controller="provisioner") == 0
             assert all(row.nominated_until == 0 for row in env.cluster.nodes())
 

@@ -33,8 +33,8 @@ NO_POOLS = "no dynamic nodepools found"
 NO_TYPES = "could not list the instance types of a nodepool"
 
 _CONFIRM_AFTER_SECONDS = 5.0
-_LEAST_SEARCH_SECONDS = 0.15
-_SEARCH_SECONDS_PER_POD = 2e-5
+_LEAST_SEARCH_SECONDS = 0.12
+_SEARCH_SECONDS_PER_POD = 1.6e-5
 _AFTERWARDS_SECONDS_PER_POD = 8e-6
 """For checking a plan and writing its claims (measured: `benchmarks/firstclaim.py`)."""
 
