@@ -17,7 +17,7 @@ from karpenter.cli.planning.report import Report
 from karpenter.testing.mangling import Mutation, mangled, sound_manifests, sound_scenario
 
 SOAK = os.environ.get("KARPENTER_SOAK") == "1"
-COUNT = 20_000 if SOAK else 1_000
+COUNT = 100_000 if SOAK else 1_000
 JUNK: list[Any] = [
     *(None, True, False, 0, -1, 1, 3, 2**31, 2**63, 10**400, 0.5, -0.5, 1e300, float("inf"), float("nan")),
     *("", "x", "0", "-1", "1Gi", "1e3", "99999999999E", "1" * 300, "a b", "ü", "\x00", "true", "10%", "NaN"),
@@ -93,7 +93,7 @@ def test_any_bytes(text: bytes) -> None:
 
 @pytest.mark.slow
 def test_much_mangled_input(capsys: pytest.CaptureFixture[str]) -> None:
-    """The same with many more (20,000 with KARPENTER_SOAK=1); the counts are printed."""
+    """The same with many more (100,000 with KARPENTER_SOAK=1); the counts are printed."""
     outcomes.clear()
     many = settings(max_examples=COUNT, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     many(given(documents, mutations)(fuzz))()

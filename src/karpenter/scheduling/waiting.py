@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from karpenter.model.requirements import Requirements
 from karpenter.scheduling.asks import Ask
@@ -14,7 +13,6 @@ from karpenter.scheduling.topology import Occupancy, Profile, Rule
 
 _EPSILON = 1e-9
 _NOWHERE = -1
-States = npt.NDArray[np.float32]
 Key = tuple[Variant, Profile, frozenset[Port]]
 
 
@@ -25,7 +23,7 @@ class Manners:
         """Start with no profiles."""
         self._rules = rules
         self._numbers: dict[Profile, int] = {}
-        self._minds: States = np.zeros((0, 5 * len(rules)), dtype=np.float32)
+        self._minds: Mask = np.zeros((0, 5 * len(rules)), dtype=np.bool_)
 
     def number(self, profile: Profile) -> int:
         """Return the position of `profile` in what `barred` returns."""
@@ -35,21 +33,21 @@ class Manners:
             self._minds = np.concatenate([self._minds, self._row(profile)[None]])
         return found
 
-    def _row(self, profile: Profile) -> States:
+    def _row(self, profile: Profile) -> Mask:
         """Return which states of which rules bar a profile: those of `_states`, in their order."""
-        row = np.zeros((5, len(self._rules)), dtype=np.float32)
+        row = np.zeros((5, len(self._rules)), dtype=np.bool_)
         for rule in profile.owned:
             kind = 0 if self._rules[rule].kind == "anti" else 1 if rule in profile.selected else 2
-            row[kind, rule] = 1
-        row[3, list(profile.selected)] = 1
-        row[4, list(profile.near)] = 1
+            row[kind, rule] = True
+        row[3, list(profile.selected)] = True
+        row[4, list(profile.near)] = True
         return row.reshape(-1)
 
     def barred(self, here: Occupancy) -> Mask:
         """Return, by profile, whether a node that holds `here` takes no pod of it, for now or for good."""
         size = len(self._rules)
-        states = np.zeros((5, size), dtype=np.float32)
-        states[4] = 1
+        states = np.zeros((5, size), dtype=np.bool_)
+        states[4] = True
         for number, count in here.selected.items():
             skew = self._rules[number].max_skew
             states[:3, number] = count > 0, count >= skew, count > skew
@@ -59,7 +57,7 @@ class Manners:
             states[3, number] = count > 0 and (
                 rule.kind == "anti" or here.selected.get(number, 0) >= rule.max_skew
             )
-        barred: Mask = self._minds @ states.reshape(-1) > 0
+        barred: Mask = np.logical_or.reduce(self._minds & states.reshape(-1), axis=1)
         return barred
 
 

@@ -1,9 +1,9 @@
 """Which pods are expected on which NodeClaim: what keeps a machine from being bought twice.
 
 A claim is created for certain pods. Until they run, somebody has to remember that they are provided for; the
-claim itself does, in its annotation `karpenter-py.dev/planned-pods`, so that a restart forgets nothing. A pod's
-reservation ends when it is bound (unless its node goes away), gone or finished, when the claim is deleted,
-or when the claim's node has been ready for a while without the pod getting there (`until`).
+claim itself does, in its annotation `karpenter-py.dev/planned-pods`, so that a restart forgets nothing. A
+pod's reservation ends when it is bound (unless its node goes away), gone or finished, when the claim is
+deleted, or when the claim's node has been ready for a while without the pod getting there (`until`).
 """
 
 from bisect import insort

@@ -51,7 +51,9 @@ def improve(
     first = _fitted(problem, space, start)
     search = _Search(space, first, seeded_draws(seed), pace)
     if len(space.demand) and len(space.cost):
-        search.run()
+        # Matrix kernels may raise floating-point flags for lanes that are not part of the result.
+        with np.errstate(invalid="ignore"):
+            search.run()
     patterns = spread(search.best.patterns, space.members, problem.count, space.offers)
     found = _patterns_or(problem, patterns, start)
     duals = np.zeros(len(problem.count))
