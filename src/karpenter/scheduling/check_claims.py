@@ -1,16 +1,15 @@
 """Planned nodes: whatever each claim becomes must suit the pods it is for."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from karpenter.apis import labels as known
 from karpenter.base.quantity import fits, total
-from karpenter.model.instancetype import InstanceType, Offering
+from karpenter.model.instancetype import InstanceType
 from karpenter.model.pods import host_ports, pod_key
 from karpenter.model.problem import PlannedClaim
-from karpenter.model.requirements import SIMULATION_LABELS, Requirement, Requirements
+from karpenter.model.requirements import SIMULATION_LABELS, Requirement
 from karpenter.scheduling.check_fit import (
     Load,
     hard_taints,
@@ -133,47 +132,17 @@ def _labels_on_every_node(
     keys = {known.ALIASES.get(key, key) for p in choosy.values() for key in mentioned(p, snapshot)}
     if not keys:
         return
-    seen: set[tuple[tuple[str, str], ...]] = set()
-    for instance_type in types:
-        for offering in market.offerings(claim.pool.name, claim.requirements, instance_type.name):
-            for here in _possible_labels(market, claim, instance_type, offering, keys):
-                mark = tuple(sorted(here.items()))
-                if mark in seen:
-                    continue
-                seen.add(mark)
-                for pod in choosy.values():
-                    if not selected(pod, here) or not volumes_reach(pod, here, snapshot):
-                        yield f"{pod_key(pod)} does not accept a node with {here} ({instance_type.name})"
-
-
-def _possible_labels(
-    market: Market,
-    claim: PlannedClaim,
-    instance_type: InstanceType,
-    offering: Offering,
-    keys: Iterable[str],
-) -> Iterator[dict[str, str]]:
-    """Yield every set of labels, as far as `keys` go, that a node of this offering may have."""
     given = claim.requirements.labels(market.well_known)
     given |= {known.NODEPOOL: claim.pool.name, **dict.fromkeys(SIMULATION_LABELS, "true")}
-    choices: list[list[tuple[str, str] | None]] = []
-    for key in sorted(keys):
-        if key in given:
-            choices.append([(key, given[key])])
-            continue
-        allowed = everything_on(key, claim.requirements, instance_type, offering)
-        choices.append([(key, value) for value in allowed.permitted()] or [_open_choice(key, allowed)])
-    for combination in product(*choices):
-        yield dict(pair for pair in combination if pair is not None)
-
-
-def everything_on(
-    key: str, requirements: Requirements, instance_type: InstanceType, offering: Offering
-) -> Requirement:
-    """Return what claim, type and offering together allow a label to be."""
-    here = requirements.get(key).intersection(instance_type.requirements.get(key))
-    return here.intersection(offering.requirements.get(key))
-
-
-def _open_choice(key: str, allowed: Requirement) -> tuple[str, str] | None:
-    return None if allowed.absent else (key, allowed.any())
+    fixed = {key: given[key] for key in keys if key in given}
+    loose = tuple(sorted(keys - given.keys()))
+    for rest, example in market.label_choices(claim.pool.name, claim.requirements, loose, types).items():
+        here = {**fixed, **dict(rest)}
+        mark = tuple(sorted(here.items()))
+        for choice, pod in choosy.items():
+            accepts = market.accepted.get((choice, mark))
+            if accepts is None:
+                accepts = selected(pod, here) and volumes_reach(pod, here, snapshot)
+                market.accepted[choice, mark] = accepts
+            if not accepts:
+                yield f"{pod_key(pod)} does not accept a node with {here} ({example})"

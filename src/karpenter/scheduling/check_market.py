@@ -1,6 +1,7 @@
 """What can be bought, and what runs on it by itself. It remembers its answers: many claims ask the same."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 from typing import NamedTuple
 
 from karpenter.apis import labels as known
@@ -17,6 +18,10 @@ TOLERANCE = 1e-6
 Lot = tuple[str, ...]
 """Something of which there is only so much: a reservation's id, or type, zone and capacity type, or a step of
 a commitment's price; empty: what there is without end."""
+
+
+Choice = tuple[tuple[str, str], ...]
+"""Labels that a node may turn out to have."""
 
 
 class Price(NamedTuple):
@@ -61,6 +66,10 @@ class Market:
         self._rests: dict[int, tuple[Requirements, Requirements]] = {}
         self._alike: dict[tuple[Requirement, ...], Requirements] = {}
         self._clashes: dict[tuple[int, int], str] = {}
+        self._keyed: dict[tuple[Requirement, ...], int] = {}
+        self._choices: dict[tuple[str, str, int, tuple[str, ...], int], frozenset[Choice]] = {}
+        self.accepted: dict[tuple[bytes, Choice], bool] = {}
+        """Whether pods that select nodes in some way accept one with some labels, as far as was asked."""
         self._daemons: dict[tuple[str, str], tuple[list[Pod], Resources]] = {}
 
     def offerings(self, pool: str, requirements: Requirements, instance_type: str) -> list[Offering]:
@@ -101,6 +110,28 @@ class Market:
             for lot, _, usd in self._lots(kind, offering):
                 price = Price(usd + offering.hazard * offer.interruption_cost, usd)
                 found[lot] = min(price, found.get(lot, price))
+        return found
+
+    def label_choices(
+        self, pool: str, requirements: Requirements, keys: tuple[str, ...], types: Iterable[InstanceType]
+    ) -> dict[Choice, str]:
+        """Return which values `keys` may have on nodes of `types`, each with the name of one such type."""
+        number = self._number(pool, requirements)
+        asked = self._keyed.setdefault(tuple(requirements.get(key) for key in keys), len(self._keyed))
+        seen: set[frozenset[Choice]] = set()
+        found: dict[Choice, str] = {}
+        for instance_type in types:
+            key = (pool, instance_type.name, number, keys, asked)
+            if key not in self._choices:
+                self._choices[key] = frozenset(
+                    choice
+                    for offering in self.offerings(pool, requirements, instance_type.name)
+                    for choice in _choices(keys, requirements, instance_type, offering)
+                )
+            if self._choices[key] not in seen:
+                seen.add(self._choices[key])
+                for choice in sorted(self._choices[key]):
+                    found.setdefault(choice, instance_type.name)
         return found
 
     def clash(self, requirements: Requirements, instance_type: InstanceType) -> str:
@@ -174,3 +205,24 @@ def pool_requirements(offer: PoolOffer) -> Requirements:
     return Requirements.from_specs(template.spec.requirements).merge(
         Requirements.from_labels({**template.metadata.labels, known.NODEPOOL: offer.pool.name})
     )
+
+
+def everything_on(
+    key: str, requirements: Requirements, instance_type: InstanceType, offering: Offering
+) -> Requirement:
+    """Return what claim, type and offering together allow a label to be."""
+    here = requirements.get(key).intersection(instance_type.requirements.get(key))
+    return here.intersection(offering.requirements.get(key))
+
+
+def _choices(
+    keys: tuple[str, ...], requirements: Requirements, instance_type: InstanceType, offering: Offering
+) -> Iterator[Choice]:
+    """Yield every set of labels, as far as `keys` go, that a node of this offering may have."""
+    choices: list[list[tuple[str, str] | None]] = []
+    for key in keys:
+        allowed = everything_on(key, requirements, instance_type, offering)
+        values: list[tuple[str, str] | None] = [(key, value) for value in allowed.permitted()]
+        choices.append(values or [None if allowed.absent else (key, allowed.any())])
+    for combination in product(*choices):
+        yield tuple(pair for pair in combination if pair is not None)

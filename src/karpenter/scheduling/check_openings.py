@@ -8,10 +8,10 @@ from karpenter.base.quantity import Resources, fits, total
 from karpenter.model.pods import pod_key
 from karpenter.model.problem import PlannedClaim, Problem
 from karpenter.model.requirements import Requirement, Requirements
-from karpenter.scheduling.check_claims import claim_faults, everything_on
+from karpenter.scheduling.check_claims import claim_faults
 from karpenter.scheduling.check_company import attracted_by, repelled_by, spread_by
 from karpenter.scheduling.check_fit import Load, refuses, total_requests, ways
-from karpenter.scheduling.check_market import Market, pool_requirements
+from karpenter.scheduling.check_market import Market, everything_on, pool_requirements
 from karpenter.scheduling.check_tallies import Spread
 
 

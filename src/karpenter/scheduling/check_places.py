@@ -8,10 +8,9 @@ from karpenter.apis.core import Pod, Taint
 from karpenter.model.pods import is_active, pod_key
 from karpenter.model.problem import Plan, PlannedClaim
 from karpenter.model.snapshot import NodeView
-from karpenter.scheduling.check_claims import everything_on
 from karpenter.scheduling.check_company import company
 from karpenter.scheduling.check_fit import hard_taints, labels_of, selected, ways
-from karpenter.scheduling.check_market import Market
+from karpenter.scheduling.check_market import Market, everything_on
 
 
 class Place(Protocol):
