@@ -8,7 +8,7 @@ from tests.e2e.harness import ControlPlane
 from karpenter.base.clock import SystemClock
 from karpenter.kube.config import load_config
 from karpenter.kube.http import HttpTransport
-from karpenter.testing.conformance import Case, conformance_cases, play
+from karpenter.testing.conformance import Case, conformance_cases, namespace_of, play
 
 pytestmark = pytest.mark.e2e
 
@@ -25,4 +25,8 @@ def test_the_real_server_agrees(plane: ControlPlane, case: Case) -> None:
         finally:
             await transport.close()
 
-    assert asyncio.run(main()) == []
+    try:
+        assert asyncio.run(main()) == []
+    finally:
+        # Its workloads must not ask for nodes while other tests run.
+        plane.request("DELETE", f"/api/v1/namespaces/{namespace_of(case)}")

@@ -14,7 +14,7 @@ def causes_of_update(
     """Return what is wrong with a change of an object of a built-in kind."""
     causes = _finalizer_causes(obj, old)
     if subresource == "status":
-        return causes
+        return causes + (_nomination_causes(obj, old) if kind.group_resource == "pods" else [])
     if obj["metadata"].get("finalizers") != old["metadata"].get("finalizers"):
         causes += standard_finalizer_causes(obj["metadata"])
     if obj.get("spec") != old.get("spec"):
@@ -49,6 +49,19 @@ def _finalizer_causes(obj: Mapping[str, Any], old: Mapping[str, Any]) -> list[Ca
         f"found new finalizers {added}"
     )
     return [Cause("metadata.finalizers", message, "FieldValueForbidden")]
+
+
+def _nomination_causes(obj: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:
+    """Return what is wrong with the node a pod is expected on: bound pods are expected nowhere."""
+    name = (obj.get("status") or {}).get("nominatedNodeName")
+    if (
+        not name
+        or name == (old.get("status") or {}).get("nominatedNodeName")
+        or not _dig(obj, "spec.nodeName")
+    ):
+        return []
+    message = "Forbidden: may not be set on pods that already have been assigned to a node"
+    return [Cause("status.nominatedNodeName", message, "FieldValueForbidden")]
 
 
 _IMMUTABLE: Mapping[str, tuple[str, ...]] = {

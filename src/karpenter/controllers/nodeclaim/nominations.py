@@ -15,7 +15,7 @@ import structlog
 from karpenter.apis.core import Node, Pod
 from karpenter.apis.karpenter import NodeClaim
 from karpenter.controllers.context import Context
-from karpenter.kube.errors import ApiError, Forbidden, NotFound
+from karpenter.kube.errors import ApiError, Forbidden, Invalid, NotFound
 from karpenter.kube.informer import Change
 from karpenter.kube.patch import merge
 from karpenter.kube.transport import TransportError
@@ -141,8 +141,8 @@ class Nominations:
             await self._context.client.patch(
                 Pod, pod.name, patch, namespace=pod.namespace, subresource="status"
             )
-        except NotFound:
-            return ""
+        except (NotFound, Invalid):
+            return ""  # it is gone, or was bound a moment ago: bound pods can have none
         except Forbidden as error:
             if self._context.server.may_nominate:
                 self._context.server.may_nominate = False  # asking again helps nobody

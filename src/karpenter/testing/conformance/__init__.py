@@ -8,9 +8,9 @@ a 422 its own way (fields and reasons agree).
 """
 
 from karpenter.testing.conformance import kinds, patches, pods, reads, writes
-from karpenter.testing.conformance.steps import Case, Step, play
+from karpenter.testing.conformance.steps import Case, Step, namespace_of, play
 
-__all__ = ["Case", "Step", "conformance_cases", "play"]
+__all__ = ["Case", "Step", "conformance_cases", "namespace_of", "play"]
 
 
 def conformance_cases() -> list[Case]:

@@ -455,6 +455,13 @@ def _nodes() -> list[Case]:
                 has={"reason": "Conflict"},
                 text="already assigned to node",
             ),
+            Step(
+                "MERGE",
+                f"{PODS}/web/status",
+                body={"status": {"nominatedNodeName": "another"}},
+                code=422,
+                text="status.nominatedNodeName",
+            ),
         ),
         case(
             "gated-pods-are-not-bound",

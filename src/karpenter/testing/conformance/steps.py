@@ -77,9 +77,14 @@ def at(document: Any, place: str) -> Any:
     return document
 
 
+def namespace_of(case: Case) -> str:
+    """Return the name of the namespace that a case makes for itself."""
+    return f"c-{case.name}"
+
+
 async def play(transport: Transport, clock: Clock, case: Case) -> list[str]:
     """Carry a case out and return every difference to what it expects."""
-    words = {"ns": f"c-{case.name}"}
+    words = {"ns": namespace_of(case)}
     opening = (
         Step("POST", "/api/v1/namespaces", body={"metadata": {"name": "{ns}"}}, code=201),
         Step("GET", "/api/v1/namespaces/{ns}/serviceaccounts/default", within=20.0),
