@@ -1,6 +1,6 @@
 """How long until the first NodeClaim exists, from the closing of the batch that asks for it.
 
-    python -m benchmarks.firstclaim [--pods 1 500 5000 50000] [--kinds generic diverse] [--runs 3] [--profile]
+    python -m benchmarks.firstclaim [--smoke] [--pods 1 500] [--kinds generic diverse] [--runs 3] [--profile]
 
 The operator runs whole, against the embedded API server in this process (no sockets, no scheduler or
 kubelets), with its own clock, its solver in its thread and `--solve-budget` at its default. Pods are refused
@@ -16,11 +16,13 @@ import argparse
 import asyncio
 import cProfile
 import gc
+import logging
 import pstats
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import structlog
 from benchmarks.workloads import diverse, generic
 from msgspec.structs import replace
 
@@ -229,7 +231,11 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=["generic", "diverse"], choices=sorted(_KINDS))
     parser.add_argument("--runs", type=int, default=3, help="the best is printed")
     parser.add_argument("--profile", action="store_true", help="the loop, until the first claim")
+    parser.add_argument("--smoke", action="store_true", help="few pods, once")
     arguments = parser.parse_args()
+    if arguments.smoke:
+        arguments.pods, arguments.runs = [1, 50], 1
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     print("| pods | kind | claims | closed to first s | to last s | solve s | solver CPU s | loop CPU s |")
     print("|---|---|---|---|---|---|---|---|")
     for kind in arguments.kinds:

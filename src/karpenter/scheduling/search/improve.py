@@ -26,6 +26,7 @@ _EARLY = 60
 _DIVERSE = 5
 """Up to how many pods an ask has in such a problem, on average."""
 _DRY = 12
+_EQUAL = 1e-6
 _SLOW = 0.002
 """A large program goes on while `_ROUNDS` rounds gain this much."""
 _ROUNDS = 6
@@ -122,7 +123,7 @@ class _Search:
             return
         if not self._generate():
             return
-        while self._more():
+        while not self._settled() and self._more():
             if not self._rearrange(_REARRANGEMENTS):
                 return
             before = self._generation.master.objective
@@ -130,6 +131,13 @@ class _Search:
                 return
             if self._generation.master.objective < before * (1 - _PROGRESS) and not self._round(4):
                 return
+
+    def _settled(self) -> bool:
+        """Tell whether the best plan costs what fractions of nodes would, and no better ones are found."""
+        generation = self._generation
+        if generation is None or not generation.dry or self.best.missing or self._few is not self.space:
+            return False
+        return self.best.objective <= generation.master.objective * (1 + _EQUAL)
 
     def _learn(self, plan: Plan) -> None:
         """Show the program the nodes of a plan, as many as it has asks at most."""
