@@ -115,7 +115,8 @@ def run(seed: int) -> Counter[str]:
         raise
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + 6))
+# In 23 a claim is deleted that was never told of its node's registration.
+@pytest.mark.parametrize("seed", [*range(FIRST, FIRST + 6), 23])
 def test_short_histories_end_well(seed: int) -> None:
     """Whatever happened, in the end all pods run on just the machines they need."""
     run(seed)

@@ -120,7 +120,10 @@ def judge(documents: Sequence[Document], catalogue: Catalogue) -> Iterator[Findi
             problems, shaped = schemas.check(document.obj)
             found += [("error", e) for e in problems]
             if shaped is not None and not problems:
-                read, more = _beyond_schema(shaped, catalogue)
+                try:
+                    read, more = _beyond_schema(shaped, catalogue)
+                except msgspec.ValidationError as misfit:  # of metadata, which no schema of ours looks at
+                    read, more = None, [("error", _misshapen(shaped, str(misfit)))]
                 found += more
                 if isinstance(read, NodePool):
                     pools.append((document, read))
@@ -132,6 +135,16 @@ def judge(documents: Sequence[Document], catalogue: Catalogue) -> Iterator[Findi
         yield _finding(pools[index][0], severity, error)
     for index, error in _overlay_conflicts([o for _, o in overlays], [p for _, p in pools], catalogue):
         yield _finding(overlays[index][0], "error", error)
+
+
+def _misshapen(obj: Mapping[str, Any], error: str) -> FieldError:
+    """Return what is wrong with a value that is not of its field's type."""
+    problem, _, place = error.partition(" - at `$")
+    field = place.rstrip("`").lstrip(".")
+    value: Any = obj
+    for part in field.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return FieldError(field, value, problem[:1].lower() + problem[1:], "write a value of that kind")
 
 
 def _finding(document: Document, severity: Severity, error: FieldError) -> Finding:

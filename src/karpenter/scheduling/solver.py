@@ -19,6 +19,7 @@ from karpenter.scheduling.drives import Drives
 from karpenter.scheduling.expendable import afterwards, merged, split
 from karpenter.scheduling.improve import improved, same_as_relaxed
 from karpenter.scheduling.looser import realistic
+from karpenter.scheduling.mending import mended
 from karpenter.scheduling.passes import Pass
 from karpenter.scheduling.search import Memory
 from karpenter.scheduling.topology import Topology
@@ -85,7 +86,8 @@ def _searched(problem: Problem, more: Callable[[], bool], memory: Memory | None)
     batch = _Batch(problem)
     current = batch.first_plan()
     if not more():
-        return current, current.plan()
+        plan = current.plan()
+        return current, _mended(problem, plan) if len(problem.pods) <= _FEW else plan
     proven, least, tolls = 0.0, *_bounds(current, more)
     if worth_detours(batch.classes):
         proven, detour = batch.detour(current, more)
@@ -97,9 +99,16 @@ def _searched(problem: Problem, more: Callable[[], bool], memory: Memory | None)
     wrong = quick_violations(problem, plan)
     if wrong:
         plain = batch.first_plan()
-        safe = plain.plan(*_bounds(plain, _steps(_STEPS_BETWEEN)))
+        safe = _mended(problem, plain.plan(*_bounds(plain, _steps(_STEPS_BETWEEN))))
         return plain, msgspec.structs.replace(safe, distrusted=tuple(wrong[:_SHOWN]))
     return current, plan
+
+
+def _mended(problem: Problem, plan: Plan) -> Plan:
+    def without_some(smaller: Problem) -> Plan:
+        return first_plan(smaller).plan()
+
+    return mended(problem, plan, without_some)
 
 
 def _bounds(current: Pass, more: Callable[[], bool]) -> tuple[float, tuple[LimitPrice, ...]]:

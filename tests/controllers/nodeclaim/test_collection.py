@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 
-from karpenter.apis.core import Pod
+from karpenter.apis.core import Node, Pod
 from karpenter.apis.karpenter import NodeClaim, NodeClaimStatus
 from karpenter.apis.meta import ObjectMeta
 from karpenter.base.clock import format_time
 from karpenter.base.virtualtime import run_virtual
 from karpenter.cloudprovider import CreateError
 from karpenter.kube.errors import NotFound
-from karpenter.testing.builders import a_nodepool, a_pod
+from karpenter.model.taints import UNREGISTERED
+from karpenter.testing.builders import a_node, a_nodepool, a_pod
 from karpenter.testing.environment import Environment, environment
 from karpenter.testing.fakeprovider import FakeCloud, Instance
 
@@ -81,6 +82,24 @@ def test_a_machine_of_another_name_is_ended_while_others_launch() -> None:
             _add_instance(env, "long-gone", age=100.0)
             await env.wait(130)
             assert env.cloud.deleted == [ORPHAN]
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize("alive", [True, False], ids=["its machine runs", "its machine is gone"])
+def test_a_node_that_nobody_will_register_goes_with_its_machine(alive: bool) -> None:
+    """It joined while its claim was deleted: without a machine it is removed, at the second look."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            await env.create(a_node("late", provider_id=ORPHAN, taints=[UNREGISTERED]))
+            if alive:
+                _add_instance(env, "", age=0.0)
+                env.cloud.delete_seconds = 10_000.0
+            await env.wait(100)
+            assert await env.client.get(Node, "late")
+            await env.wait(200)
+            assert [n.name for n in await env.client.list(Node)] == (["late"] if alive else [])
 
     run_virtual(scenario())
 

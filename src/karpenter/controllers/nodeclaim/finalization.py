@@ -58,7 +58,7 @@ class Finalization:
         if not await self._nominations.take_back(claim):
             raise Requeue(f"pods are still nominated to the node of {claim.name}")
         claim = await self._set_deadline(claim)
-        if is_true(claim.status.conditions, "Registered") and await self._nodes_remain(claim):
+        if self._has_joined(claim) and await self._nodes_remain(claim):
             return Result()
         instance = self._instance(claim)
         if instance is not None:
@@ -90,6 +90,13 @@ class Finalization:
             dedupe=[claim.name],
         )
         return claim
+
+    def _has_joined(self, claim: NodeClaim) -> bool:
+        """Tell whether a node was registered for the claim, even if the claim was never told of it."""
+        nodes = self._context.cluster.nodes_for(claim.status.provider_id)
+        return is_true(claim.status.conditions, "Registered") or any(
+            known.TERMINATION_FINALIZER in node.metadata.finalizers for node in nodes
+        )
 
     async def _nodes_remain(self, claim: NodeClaim) -> bool:
         """Delete the claim's Nodes; their own finalizer drains them before they go."""

@@ -1,7 +1,8 @@
 """Setting right what went wrong between us and the cloud, both ways.
 
 A claim whose instance is gone is deleted. An instance that no claim knows of is ended: it was launched by a
-process that died before it could write the claim's provider id, and whose claim was deleted since.
+process that died before it could write the claim's provider id, and whose claim was deleted since. A node
+that still waits to be registered, of an instance that is gone, is deleted: it joined while its claim went.
 """
 
 import asyncio
@@ -9,19 +10,23 @@ from collections.abc import Sequence
 
 import structlog
 
+from karpenter.apis import labels as known_labels
 from karpenter.apis.conditions import is_true
+from karpenter.apis.core import Node
 from karpenter.apis.karpenter import NodeClaim
 from karpenter.base.timestamps import parse_time
 from karpenter.cloudprovider import NodeClaimNotFound
 from karpenter.controllers.context import Context
 from karpenter.controllers.nodeclaim.ending import delete_claim
 from karpenter.controllers.nodeclaim.facts import facts
+from karpenter.kube.errors import Conflict, NotFound
 from karpenter.model.pods import is_reschedulable
 from karpenter.runtime import Controller, Result, Singleton
 
 log = structlog.get_logger()
 
 CLAIM_COLLECTED = "garbage collecting nodeclaim with no cloud provider representation"
+NODE_COLLECTED = "garbage collecting node with neither nodeclaim nor instance"
 INSTANCE_COLLECTED = "garbage collecting instance with no nodeclaim"
 
 PERIOD_SECONDS = 120.0
@@ -50,6 +55,7 @@ class GarbageCollector:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._first_seen: dict[str, float] = {}
+        self._lost_nodes: set[str] = set()
 
     async def reconcile(self) -> Result:
         """Make one comparison, from the API server itself rather than from the cache.
@@ -62,6 +68,7 @@ class GarbageCollector:
         after = await self._claims()
         await self._collect_claims(before, instances)
         await self._collect_instances(instances, [*before, *after])
+        await self._collect_nodes(instances, [*before, *after])
         return Result(PERIOD_SECONDS)
 
     async def _claims(self) -> list[NodeClaim]:
@@ -122,3 +129,27 @@ class GarbageCollector:
                 await self._context.provider.delete(instance)
             except NodeClaimNotFound:
                 continue
+
+    async def _collect_nodes(self, instances: Sequence[NodeClaim], claims: Sequence[NodeClaim]) -> None:
+        """Delete nodes that nobody will ever register, when two looks in a row find them so.
+
+        Only machines launched for claims carry the taint; registered nodes are the cloud's to remove.
+        """
+        known = {claim.status.provider_id for claim in (*instances, *claims)}
+        names = {claim.name for claim in claims}
+        lost = {
+            view.node.metadata.uid: view.node
+            for view in self._context.cluster.nodes()
+            if view.node is not None
+            and view.claim is None
+            and any(taint.key == known_labels.UNREGISTERED_TAINT for taint in view.node.spec.taints)
+            and view.provider_id not in known
+            and view.name not in names
+        }
+        for uid in sorted(lost.keys() & self._lost_nodes):
+            log.info(NODE_COLLECTED, Node=lost[uid].name, provider_id=lost[uid].spec.provider_id)
+            try:
+                await self._context.client.delete(Node, lost[uid].name, uid=uid)
+            except (NotFound, Conflict):
+                continue
+        self._lost_nodes = set(lost)

@@ -35,8 +35,9 @@ NO_TYPES = "could not list the instance types of a nodepool"
 _CONFIRM_AFTER_SECONDS = 5.0
 _LEAST_SEARCH_SECONDS = 0.12
 _SEARCH_SECONDS_PER_POD = 1.6e-5
+_AFTERWARDS_SECONDS = 0.06
 _AFTERWARDS_SECONDS_PER_POD = 8e-6
-"""For checking a plan and writing its claims (measured: `benchmarks/firstclaim.py`)."""
+"""For writing the plan down and checking it (measured: `benchmarks/firstclaim.py`)."""
 
 
 def worthwhile(budget: Budget, pods: int) -> Budget:
@@ -47,7 +48,8 @@ def worthwhile(budget: Budget, pods: int) -> Budget:
     if budget.seconds is None:
         return budget
     seconds = min(budget.seconds, _LEAST_SEARCH_SECONDS + _SEARCH_SECONDS_PER_POD * pods)
-    return Budget(seconds=max(0.0, seconds - _AFTERWARDS_SECONDS_PER_POD * pods))
+    afterwards = min(2e-5 * pods, _AFTERWARDS_SECONDS + _AFTERWARDS_SECONDS_PER_POD * pods)
+    return Budget(seconds=max(0.0, seconds - afterwards))
 
 
 class Provisioner:
