@@ -115,8 +115,9 @@ def run(seed: int) -> Counter[str]:
         raise
 
 
-# In 23 a claim is deleted that was never told of its node's registration.
-@pytest.mark.parametrize("seed", [*range(FIRST, FIRST + 6), 23])
+# In 23 a claim is deleted that was never told of its node's registration; in 63 and 65 nodes are seen before
+# the launch of their claims is.
+@pytest.mark.parametrize("seed", [*range(FIRST, FIRST + 6), 23, 63, 65])
 def test_short_histories_end_well(seed: int) -> None:
     """Whatever happened, in the end all pods run on just the machines they need."""
     run(seed)

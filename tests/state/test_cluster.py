@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from karpenter.apis import labels as known
 from karpenter.apis.core import Node, Pod, Taint
 from karpenter.apis.karpenter import NodeClaim
-from karpenter.apis.meta import ObjectMeta
+from karpenter.apis.meta import ObjectMeta, OwnerReference
 from karpenter.apis.workloads import (
     CSINode,
     CSINodeAllocatable,
@@ -194,6 +194,28 @@ def test_a_reservation_ends_some_time_after_the_node_is_ready() -> None:
     assert len(world.cluster.snapshot().pending) == 1
 
 
+def test_a_node_that_is_here_before_its_claim_is_told_to_be_launched_is_not_another_machine() -> None:
+    """Unregistered, its claim stands for it; registered, they are one row."""
+    world = World()
+    claim = _planned()
+    labels = {known.NODEPOOL: "default", known.INSTANCE_TYPE: "m"}
+    young = a_node(
+        provider_id="p", labels=labels, taints=[Taint(key=known.UNREGISTERED_TAINT, effect="NoExecute")]
+    )
+    world.put(claim, young)
+    assert [(row.name, row.node) for row in world.cluster.nodes()] == [("claim", None)]
+    owner = OwnerReference(kind="NodeClaim", name="claim", uid=claim.metadata.uid)
+    grown = a_node(provider_id="p", labels={**labels, known.REGISTERED: "true"})
+    grown = replace(grown, metadata=replace(grown.metadata, owner_references=[owner]))
+    world.put(grown)
+    assert [(row.node, row.claim) for row in world.cluster.nodes()] == [(grown, claim)]
+    launched = replace(claim, status=replace(claim.status, provider_id="p"))
+    world.put(launched)
+    assert [(row.node, row.claim) for row in world.cluster.nodes()] == [(grown, launched)]
+    world.drop(grown)
+    assert [(row.node, row.claim) for row in world.cluster.nodes()] == [(None, launched)]
+
+
 def test_a_mark_takes_capacity_out_and_back() -> None:
     """Marked machines count neither for their pool nor as capacity."""
     world = World()
@@ -233,7 +255,9 @@ def test_consolidation_looks_again_every_five_minutes() -> None:
 _NAMES = ("a", "b", "c")
 _STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["pod", "node", "claim", "launch", "drop-pod", "drop-node", "drop-claim", "look"]),
+        st.sampled_from(
+            ["pod", "node", "owned", "claim", "launch", "drop-pod", "drop-node", "drop-claim", "look"]
+        ),
         st.sampled_from(_NAMES),
         st.sampled_from(["", *_NAMES]),
     ),
@@ -247,6 +271,10 @@ def _step(world: World, what: str, name: str, other: str) -> None:
             world.put(a_pod(name, node_name=other))
         case "node":
             world.put(a_node(name, provider_id=other, labels={known.REGISTERED: "true"} if other else {}))
+        case "owned":
+            owner = OwnerReference(kind="NodeClaim", name=f"claim-{name}", uid=f"uid-nodeclaim-claim-{name}")
+            node = a_node(name, provider_id=name, labels={known.REGISTERED: "true"})
+            world.put(replace(node, metadata=replace(node.metadata, owner_references=[owner])))
         case "claim":
             world.put(a_nodeclaim(f"claim-{name}", annotations={PLANNED_PODS: f"default/{other or name}"}))
         case "launch":

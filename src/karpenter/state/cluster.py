@@ -1,7 +1,7 @@
 """The cluster in memory: fed by informers, read as immutable snapshots.
 
-Every machine is a row (`karpenter.state.rows`), found by a token: its provider id, or the claim's or node's
-name while it has none. An informer's event marks the rows it touches; `snapshot()` rebuilds only those.
+Every machine is a row (`karpenter.state.rows`), found by a token (`karpenter.state.pairing`). An informer's
+event marks the rows it touches; `snapshot()` rebuilds only those.
 
 Claims count from the moment they are created (`note_claim_created`), launched or not, with the pods they were
 created for on them (`karpenter.state.reservations`). That is what keeps a second pass from buying the same
@@ -27,6 +27,7 @@ from karpenter.state.buffers import Buffers
 from karpenter.state.catalogues import Catalogues
 from karpenter.state.daemons import daemon_pods
 from karpenter.state.grants import Grants
+from karpenter.state.pairing import Pairing, claim_token, node_token
 from karpenter.state.podtimes import PodLedger
 from karpenter.state.poolhealth import PoolHealth
 from karpenter.state.reservations import Reservations
@@ -75,6 +76,7 @@ class Cluster:
         self._pending: tuple[Pod, ...] | None = ()
         self._requests: dict[str, tuple[Pod, Resources]] = {}
         self._unconfirmed = Unconfirmed()
+        self._pairing = Pairing(cache, self._unconfirmed)
         self._reservations = Reservations()
         self._marked: set[str] = set()
         self._nominated: dict[str, float] = {}
@@ -130,8 +132,8 @@ class Cluster:
         return found[0] if found else None
 
     def claims_for(self, provider_id: str) -> list[NodeClaim]:
-        """Return all claims that name this instance, by name."""
-        return self._claims.by_index("provider", provider_id) if provider_id else []
+        """Return all claims of this instance, by name."""
+        return self._pairing.claims_for(provider_id)
 
     def node_for(self, provider_id: str) -> Node | None:
         """Return the Node of an instance (the first by name, should there be several)."""
@@ -140,7 +142,7 @@ class Cluster:
 
     def nodes_for(self, provider_id: str) -> list[Node]:
         """Return all Nodes that name this instance, by name."""
-        return self._nodes.by_index("provider", provider_id) if provider_id else []
+        return self._pairing.nodes_for(provider_id)
 
     def claims_of_pool(self, pool: str) -> list[NodeClaim]:
         """Return the pool's claims, those just created included, by name."""
@@ -244,13 +246,13 @@ class Cluster:
     def nominate(self, node_name: str) -> None:
         """Note that pods were promised to a node (or to a claim without one, by the claim's name)."""
         node = self._nodes.get(node_name)
-        claim = self.claim_for(node.spec.provider_id) if node is not None else self._claim(node_name)
+        claim = self.claim_for(node.spec.provider_id) if node is not None else self._pairing.claim(node_name)
         anchor = f"claim/{claim.name}" if claim is not None else node_name
         self._nominated[anchor] = self._clock.now() + self.nomination_seconds
         if claim is not None:
-            self._dirty.add(_claim_token(claim))
+            self._touch(claim)
         elif node is not None:
-            self._dirty.add(_node_token(node))
+            self._dirty.add(node_token(node))
 
     def hold_headroom(self, counts: Mapping[str, int]) -> None:
         """Note how many virtual pods have their room on which machine, as everything there is of that kind.
@@ -312,15 +314,13 @@ class Cluster:
             return
         for claim in self.claims_of_pool(pool):
             if self._planned.pop(claim.name, None) is not None or not claim.status.provider_id:
-                self._dirty.add(_claim_token(claim))
+                self._touch(claim)
 
     # --- informers ----------------------------------------------------------------------------------------
 
     def _subscribe(self) -> None:
         self._pods.add_index("node", lambda pod: [pod.spec.node_name] if pod.spec.node_name else [])
         self._pods.add_index("owner", lambda pod: [o.uid for o in pod.metadata.owner_references if o.uid])
-        self._nodes.add_index("provider", lambda n: [n.spec.provider_id] if n.spec.provider_id else [])
-        self._claims.add_index("provider", lambda c: [c.status.provider_id] if c.status.provider_id else [])
         self._claims.add_index("pool", lambda c: [c.metadata.labels.get(known.NODEPOOL, "")])
         self._claims.subscribe(self._on_claim)
         self._nodes.subscribe(self._on_node)
@@ -332,11 +332,11 @@ class Cluster:
         claim, old = change.object, change.old
         self._unconfirmed.seen(claim.name)
         if old is not None:
-            self._dirty.add(_claim_token(old))
+            self._touch(old)
         if change.type == "DELETED":
             self._unconfirmed.gone(claim.metadata.uid)
             self._drop(claim.name)
-            self._dirty.add(_claim_token(claim))
+            self._touch(claim)
             self._marked.discard(claim.status.provider_id)
             self.mark_unconsolidated()
         else:
@@ -350,7 +350,7 @@ class Cluster:
         """Note a claim as it is now: its row, and the pods it holds."""
         if claim.status.provider_id:
             self._planned.pop(claim.name, None)
-        self._dirty.add(_claim_token(claim))
+        self._touch(claim)
         now = self._clock.now()
         self._reserved_anew(
             self._reservations.release(claim.name)
@@ -372,9 +372,10 @@ class Cluster:
 
     def _on_node(self, change: Change[Node]) -> None:
         node, old = change.object, change.old
-        self._dirty.add(_node_token(node))
+        self._dirty.add(node_token(node))
         if old is not None:
-            self._dirty.add(_node_token(old))
+            self._dirty.add(node_token(old))
+        self._dirty.update(claim_token(claim) for claim in self._pairing.owners_of(node))
         if node.deleting and not (old is not None and old.deleting):
             self._touch_marked(node.spec.provider_id)
         if change.type == "DELETED":
@@ -418,7 +419,7 @@ class Cluster:
 
     def _rebuild(self, token: str) -> None:
         """Make one row anew, or drop it."""
-        node, claim = self._parts(token)
+        node, claim = self._pairing.parts(token)
         self._sorted = None
         if (node is None and claim is None) or (claim is None and node is not None and is_too_early(node)):
             self._rows.pop(token, None)
@@ -446,21 +447,6 @@ class Cluster:
             headroom_pods=self._headroom.get(anchor, 0),
         )
 
-    def _parts(self, token: str) -> tuple[Node | None, NodeClaim | None]:
-        """Return the objects that make up a row now."""
-        if token.startswith("claim/"):
-            name = token.removeprefix("claim/")
-            claim = self._claim(name)
-            return None, claim if claim is not None and not claim.status.provider_id else None
-        if token.startswith("node/"):
-            node = self._nodes.get(token.removeprefix("node/"))
-            return (node if node is not None and not node.spec.provider_id else None), None
-        return self.node_for(token), self.claim_for(token)
-
-    def _claim(self, name: str) -> NodeClaim | None:
-        """Return a claim as the watch has it, or as we created it."""
-        return self._claims.get(name) or self._unconfirmed.created(name)
-
     def _planned_size(self, claim: NodeClaim) -> PlannedSize | None:
         if claim.status.provider_id:
             return None
@@ -479,12 +465,15 @@ class Cluster:
     def _touch_node(self, node_name: str) -> None:
         node = self._nodes.get(node_name)
         if node is not None:
-            self._dirty.add(_node_token(node))
+            self._dirty.add(node_token(node))
 
     def _touch_claim(self, name: str) -> None:
-        claim = self._claim(name)
+        claim = self._pairing.claim(name)
         if claim is not None:
-            self._dirty.add(_claim_token(claim))
+            self._touch(claim)
+
+    def _touch(self, claim: NodeClaim) -> None:
+        self._dirty.update((claim_token(claim), self._pairing.token_of(claim)))
 
     def _touch_marked(self, provider_id: str) -> None:
         """A machine that goes, or stays after all: its row, and the claims that its pods are expected on."""
@@ -509,7 +498,7 @@ class Cluster:
         node = self._nodes.get(pod.spec.node_name)
         if node is None or not is_reschedulable(pod):
             return False
-        token = _node_token(node)
+        token = node_token(node)
         claim = self.claim_for(node.spec.provider_id)
         return token in self._marked or node.deleting or (claim is not None and self.is_ending(claim))
 
@@ -523,11 +512,3 @@ class Cluster:
     def _end_reservations(self, now: float) -> None:
         for name in self._reservations.due(now):
             self._reserved_anew(self._reservations.release(name))
-
-
-def _claim_token(claim: NodeClaim) -> str:
-    return claim.status.provider_id or f"claim/{claim.name}"
-
-
-def _node_token(node: Node) -> str:
-    return node.spec.provider_id or f"node/{node.name}"

@@ -153,10 +153,16 @@ def is_deleted(node: Node | None, claim: NodeClaim | None) -> bool:
 
 
 def is_too_early(node: Node) -> bool:
-    """Tell whether a node of ours, without its claim, lacks an id or a type: it is no capacity yet."""
+    """Tell whether a node of ours, without its claim, is no capacity yet.
+
+    It lacks an id or a type, or is not registered: then its claim, launched as far as the cloud knows and not
+    as far as the watch told, has a row of its own, and the machine must not count twice.
+    """
     labels: Mapping[str, str] = node.metadata.labels
     if known.NODEPOOL not in labels:
         return False
+    if any(taint.matches(taints.UNREGISTERED) for taint in node.spec.taints):
+        return True
     return not node.spec.provider_id or (
         known.INSTANCE_TYPE not in labels and known.INITIALIZED not in labels
     )
