@@ -6,24 +6,54 @@ import msgspec
 
 from karpenter.disruption.budgets import Reason
 from karpenter.disruption.candidates import Candidate
+from karpenter.disruption.verdicts import Method
 from karpenter.model.problem import PlannedClaim
+
+_CONSOLIDATION_TYPES: dict[Method, str] = {"emptiness": "empty", "multi": "multi", "single": "single"}
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """Take nodes away, after their replacements (if any) are ready."""
 
     reason: Reason
+    method: Method = "emptiness"
     candidates: tuple[Candidate, ...]
+    """In the order in which the method took them."""
     replacements: tuple[PlannedClaim, ...] = ()
+    placements: dict[str, tuple[str, ...]] = {}
+    """Pods (keys, sorted) that are expected to move to existing nodes, by node name."""
 
     @property
     def decision(self) -> Literal["delete", "replace"]:
         return "replace" if self.replacements else "delete"
 
     @property
+    def consolidation_type(self) -> str:
+        """The metrics' word for the method (upstream's): empty for drift; what searches sets counts as multi
+        or single by how many nodes it takes."""
+        if self.method == "sets":
+            return "multi" if len(self.candidates) > 1 else "single"
+        return _CONSOLIDATION_TYPES.get(self.method, "")
+
+    @property
+    def price_before(self) -> float:
+        """USD per hour of the nodes that go."""
+        return sum(c.price for c in self.candidates)
+
+    @property
     def savings(self) -> float:
         """USD per hour saved, by what is known of prices."""
-        return sum(c.price for c in self.candidates) - sum(r.price for r in self.replacements)
+        return self.price_before - sum(r.price for r in self.replacements)
+
+    @property
+    def disruption_cost(self) -> float:
+        """What moving the pods costs, in the units of `Candidate.disruption_cost`."""
+        return sum(c.disruption_cost for c in self.candidates)
+
+    @property
+    def moved(self) -> int:
+        """How many pods have to be restarted elsewhere."""
+        return sum(len(c.reschedulable) for c in self.candidates)
 
     def __str__(self) -> str:
         pools = ", ".join(sorted({candidate.pool.name for candidate in self.candidates}))

@@ -4,12 +4,16 @@
 documented order, so that the same snapshot always leads to the same decision.
 """
 
+from collections.abc import Iterable
+
 import msgspec
+from msgspec.structs import replace
 
 from karpenter.apis.core import Node, PersistentVolume, PersistentVolumeClaim, Pod, Taint
 from karpenter.apis.karpenter import NodeClaim, NodePool
 from karpenter.apis.workloads import PodDisruptionBudget, StorageClass
-from karpenter.base.quantity import Resources
+from karpenter.base.quantity import Resources, add
+from karpenter.model.pods import pod_key, requests
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +54,16 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """Epoch seconds; until then pods are expected here and the node is left alone."""
     headroom_pods: int = 0
     """How many virtual pods of capacity buffers have their room here; they are in none of the sums."""
+
+    def with_pods(self, more: Iterable[Pod]) -> "NodeView":
+        """Return the node as it will be once `more` pods run on it."""
+        coming = tuple(more)
+        if not coming:
+            return self
+        requested = self.requested
+        for pod in coming:
+            requested = add(requested, requests(pod))
+        return replace(self, pods=tuple(sorted((*self.pods, *coming), key=pod_key)), requested=requested)
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,16 +3,12 @@
 They are placed last, on the nodes there are and in the room that everybody else leaves.
 """
 
-from collections.abc import Sequence
-
 from msgspec.structs import replace
 
 from karpenter.apis.core import Pod
-from karpenter.base.quantity import add
-from karpenter.model.pods import pod_key, requests
+from karpenter.model.pods import pod_key
 from karpenter.model.problem import Plan, Problem
 from karpenter.model.reasons import Refusal, Unschedulable
-from karpenter.model.snapshot import NodeView
 
 _HOPELESS = frozenset({"dra", "requirements", "volumes", "unsupported"})
 """Refusals that a higher priority would not change."""
@@ -41,9 +37,9 @@ def afterwards(problem: Problem, plan: Plan, expendable: tuple[Pod, ...]) -> Pro
         problem,
         pods=expendable,
         pools=(),
-        nodes=tuple(_with(node, expected.get(node.name, ())) for node in problem.nodes),
+        nodes=tuple(node.with_pods(expected.get(node.name, ())) for node in problem.nodes),
         snapshot=replace(
-            snapshot, nodes=tuple(_with(node, expected.get(node.name, ())) for node in snapshot.nodes)
+            snapshot, nodes=tuple(node.with_pods(expected.get(node.name, ())) for node in snapshot.nodes)
         ),
     )
 
@@ -75,11 +71,3 @@ def _explained(refused: Unschedulable, priority: int, cutoff: int) -> Unschedula
         remedy=f"give it priority {cutoff} or more, or lower --expendable-pods-priority-cutoff",
     )
     return replace(refused, refusals=(refusal,))
-
-
-def _with(node: NodeView, more: Sequence[Pod]) -> NodeView:
-    requested, pods = node.requested, [*node.pods]
-    for pod in more:
-        requested = add(requested, requests(pod))
-        pods.append(pod)
-    return replace(node, pods=tuple(sorted(pods, key=pod_key)), requested=requested) if more else node

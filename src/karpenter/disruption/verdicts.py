@@ -1,0 +1,61 @@
+"""Why a node is not disrupted, as data: one verdict for each node and method that looked at it."""
+
+from typing import Literal
+
+import msgspec
+
+Method = Literal["emptiness", "staticDrift", "drift", "multi", "single", "sets"]
+"""Which search for disruptions is meant; `sets` is ours, `multi` and `single` are upstream's."""
+
+Code = Literal[
+    # The node may not be touched at all (`karpenter.disruption.candidates`).
+    "queued",
+    "noClaim",
+    "noNode",
+    "notInitialized",
+    "deleting",
+    "nominated",
+    "doNotDisrupt",
+    "noNodePool",
+    "noInstanceTypes",
+    "podDoNotDisrupt",
+    "podDisruptionBudget",
+    # The method is not for it.
+    "static",
+    "never",
+    "policy",
+    "notEmpty",
+    "empty",
+    "tooFresh",
+    "headroom",
+    "notDrifted",
+    "unknownType",
+    "unknownPlace",
+    # It would be, but.
+    "budget",
+    "noPlace",
+    "tooMany",
+    "notCheaper",
+    "spotToSpot",
+    "balance",
+    "payback",
+    "rollout",
+    "halted",
+    "timeout",
+    "changed",
+]
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Why one method leaves one node alone, and what it would have gained."""
+
+    node: str
+    method: Method | None
+    """None: the node may not be touched by any."""
+    code: Code
+    message: str
+    """For people; upstream's words where it has any."""
+    saving: float | None = None
+    """USD per hour that disrupting it would have saved; None when that was not worked out."""
+    remedy: str = ""
+    """The cheapest change that would unlock it, as an instruction; empty when nothing sensible would."""

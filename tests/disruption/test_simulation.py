@@ -1,0 +1,83 @@
+"""What would happen to the pods if some nodes were gone."""
+
+from karpenter.disruption.candidates import Candidate
+from karpenter.disruption.simulation import Simulator
+from karpenter.model.snapshot import NodeView
+from karpenter.testing.builders import a_nodepool, a_pod, a_problem, a_view, an_instance_type
+
+TYPES = [an_instance_type("small", cpu="2"), an_instance_type("large", cpu="8")]
+
+
+def a_busy_node(name: str, *cpu: str, **more: object) -> NodeView:
+    view = a_view(name, **more)
+    return view.with_pods(
+        a_pod(f"{name}-{i}", cpu=each, memory="64Mi", node_name=name) for i, each in enumerate(cpu)
+    )
+
+
+def a_candidate(view: NodeView) -> Candidate:
+    return Candidate(node=view, pool=a_nodepool(), reschedulable=view.pods, price=1.0)
+
+
+def a_simulator(*views: NodeView, pending: tuple[str, ...] = ()) -> Simulator:
+    pods = [a_pod(f"pending-{i}", cpu=cpu, memory="64Mi") for i, cpu in enumerate(pending)]
+    return Simulator(a_problem(pods, nodes=list(views), instance_types=TYPES))
+
+
+def test_pods_move_to_free_room_first() -> None:
+    """What fits on nodes that stay is not bought anew."""
+    one, other = a_busy_node("a", "1"), a_busy_node("b", "1")
+    found = a_simulator(one, other).without([a_candidate(one)])
+    assert found.placements == {"b": ("default/a-0",)}
+    assert (found.claims, found.stranded) == ((), ())
+
+
+def test_what_does_not_fit_is_bought() -> None:
+    """As cheaply as the provisioner would."""
+    one, other = a_busy_node("a", "1500m"), a_busy_node("b", "3")
+    found = a_simulator(one, other).without([a_candidate(one)])
+    assert [c.instance_types[0] for c in found.claims] == ["small"]
+    assert found.price == sum(c.price for c in found.claims)
+
+
+def test_pods_that_wait_anyway_come_first() -> None:
+    """Room that a pending pod will take is not promised to others; what is bought for it is no matter."""
+    one, other = a_busy_node("a", "3"), a_busy_node("b", "1")
+    assert a_simulator(one, other).without([a_candidate(one)]).placements == {"b": ("default/a-0",)}
+    assert a_simulator(one, other, pending=("2",)).without([a_candidate(one)]).placements == {}
+    assert len(a_simulator(one, other, pending=("7",)).without([a_candidate(one)]).placements) == 1
+
+
+def test_pods_that_wait_for_the_very_node_move_on() -> None:
+    """A pending pod whose place would be gone needs another one, too."""
+    one, other = a_busy_node("a", "1"), a_busy_node("b", "2")
+    assert a_simulator(one, other, pending=("1",)).without([a_candidate(one)]).placements == {
+        "b": ("default/a-0", "default/pending-0")
+    }
+
+
+def test_pods_of_nodes_that_are_going_count_where_they_will_be() -> None:
+    """Not where they are now."""
+    going = a_busy_node("g", "2", marked_for_deletion=True)
+    one, other = a_busy_node("a", "3"), a_busy_node("b", "1")
+    problem = a_problem(going.pods, nodes=[going, one, other], instance_types=TYPES)
+    found = Simulator(problem).without([a_candidate(one)])
+    assert found.placements == {}
+    assert len(found.claims) == 1
+
+
+def test_closed_and_uninitialized_nodes_take_nobody() -> None:
+    """Such as nodes whose consolidateAfter has not elapsed, and nodes that may never come up."""
+    one, other = a_busy_node("a", "1"), a_busy_node("b", "1")
+    assert a_simulator(one, other).without([a_candidate(one)], closed=frozenset({"b"})).placements == {}
+    young = a_busy_node("b", "1", initialized=False)
+    assert a_simulator(one, young).without([a_candidate(one)]).placements == {}
+
+
+def test_pods_without_any_place_are_stranded() -> None:
+    """With the solver's reasons."""
+    one = a_busy_node("a", "3")
+    problem = a_problem([], nodes=[one], instance_types=[TYPES[0]])
+    (stranded,) = Simulator(problem).without([a_candidate(one)]).stranded
+    assert stranded.pod == "default/a-0"
+    assert stranded.refusals
