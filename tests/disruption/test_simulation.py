@@ -1,5 +1,7 @@
 """What would happen to the pods if some nodes were gone."""
 
+from typing import Any
+
 from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.simulation import Simulator
 from karpenter.model.snapshot import NodeView
@@ -8,7 +10,7 @@ from karpenter.testing.builders import a_nodepool, a_pod, a_problem, a_view, an_
 TYPES = [an_instance_type("small", cpu="2"), an_instance_type("large", cpu="8")]
 
 
-def a_busy_node(name: str, *cpu: str, **more: object) -> NodeView:
+def a_busy_node(name: str, *cpu: str, **more: Any) -> NodeView:
     view = a_view(name, **more)
     return view.with_pods(
         a_pod(f"{name}-{i}", cpu=each, memory="64Mi", node_name=name) for i, each in enumerate(cpu)
