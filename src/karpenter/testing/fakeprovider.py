@@ -67,6 +67,10 @@ class FakeCloud:
         self.delete_seconds = 0.0
         self.drift: dict[str, str] = {}
         """Drift reasons by claim name."""
+        self.repair_policies: list[RepairPolicy] = [
+            RepairPolicy("Ready", "False", 600.0),
+            RepairPolicy("Ready", "Unknown", 600.0),
+        ]
         self.created: list[NodeClaim] = []
         """Every machine ever launched."""
         self.deleted: list[str] = []
@@ -213,7 +217,7 @@ class FakeProvider:
         return self.cloud.drift.get(claim.name, "")
 
     def repair_policies(self) -> Sequence[RepairPolicy]:
-        return (RepairPolicy("Ready", "False", 600.0), RepairPolicy("Ready", "Unknown", 600.0))
+        return tuple(self.cloud.repair_policies)
 
     async def _tend(self, provider_id: str) -> None:
         """Bring one machine nearer to joining."""

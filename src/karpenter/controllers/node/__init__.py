@@ -1,6 +1,7 @@
-"""What happens to Nodes: their draining and their end."""
+"""What happens to Nodes: their repair, their draining and their end."""
 
 from karpenter.controllers.context import Context
+from karpenter.controllers.node import health
 from karpenter.controllers.node.eviction import EvictionQueue
 from karpenter.controllers.node.termination import Termination
 from karpenter.runtime import Controller, Singleton
@@ -12,4 +13,4 @@ def build(context: Context) -> list[Controller | Singleton]:
     """Return the node controllers."""
     evictions = EvictionQueue(context)
     termination = Termination(context, evictions)
-    return [evictions.controller, termination.controller]
+    return [evictions.controller, termination.controller, *health.build(context)]
