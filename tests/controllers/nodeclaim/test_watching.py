@@ -82,6 +82,23 @@ def test_a_claim_from_before_gets_its_class_label() -> None:
     run_virtual(scenario())
 
 
+def test_a_node_from_before_gets_its_class_label() -> None:
+    """Its node class is that of its claim; a node of nobody's is left alone."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            claim = await _working(env)
+            await env.create(a_node("stranger", provider_id="other://stranger"))
+            name = claim.status.node_name
+            assert (await env.client.get(Node, name)).metadata.labels[LABEL] == "default"
+            await env.client.patch(Node, name, merge({"metadata": {"labels": {LABEL: None}}}))
+            await env.wait(5)
+            assert (await env.client.get(Node, name)).metadata.labels[LABEL] == "default"
+            assert LABEL not in (await env.client.get(Node, "stranger")).metadata.labels
+
+    run_virtual(scenario())
+
+
 def test_pods_that_come_and_go_are_noted() -> None:
     """Each binding, ending and deletion moves the time, but not twice within ten seconds."""
 

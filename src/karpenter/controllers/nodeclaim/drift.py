@@ -45,7 +45,7 @@ class Drift:
             types = await self._context.provider.instance_types(pool)
         except UnevaluatedNodePool as error:
             raise Requeue from error
-        reason = instance_type_drift(claim, types)
+        reason = instance_type_drift(claim, types, self._context.provider.reservation_label)
         if not reason:
             self._types_found[claim.name] = now
         return reason
@@ -69,13 +69,18 @@ def hash_drift(claim: NodeClaim, pool: NodePool) -> str:
 
 
 def requirements_drift(claim: NodeClaim, pool: NodePool) -> str:
-    """Hold the claim's labels against what the pool requires today."""
-    wanted = Requirements.from_specs(pool.spec.template.spec.requirements)
+    """Hold the claim's labels against what the pool requires today; a pool that is invalid says nothing."""
+    try:
+        wanted = Requirements.from_specs(pool.spec.template.spec.requirements)
+    except ValueError:
+        return ""  # the pool's own condition says so
     error = Requirements.from_labels(claim.metadata.labels).compatible(wanted)
     return "RequirementsDrifted" if error else ""
 
 
-def instance_type_drift(claim: NodeClaim, types: tuple[InstanceType, ...]) -> str:
+def instance_type_drift(
+    claim: NodeClaim, types: tuple[InstanceType, ...], reservation_label: str = ""
+) -> str:
     """Look for the claim's instance type and for an offering of it, available or not."""
     labels = dict(claim.metadata.labels)
     found = next((t for t in types if t.name == labels.get(known.INSTANCE_TYPE)), None)
@@ -86,7 +91,7 @@ def instance_type_drift(claim: NodeClaim, types: tuple[InstanceType, ...]) -> st
         # A reservation may end while its instance goes on as on-demand.
         values = [known.CAPACITY_RESERVED, known.CAPACITY_ON_DEMAND]
         here = here.without(known.CAPACITY_TYPE).add(Requirement.of(known.CAPACITY_TYPE, "In", values))
-        here = here.without(*(key for key in here if "reservation" in key))
+        here = here.without(reservation_label)
     if all(here.intersects(offering.requirements) for offering in found.offerings):
         return "InstanceTypeNotFound"
     return ""
