@@ -298,6 +298,40 @@ def test_types_share_a_reservation(tmp_path: Path, gate: bool, bought: list[str]
     assert sorted(node.launch.capacity_type for node in found.new_nodes) == bought
 
 
+def test_an_offering_may_be_larger_than_its_type(tmp_path: Path) -> None:
+    """Scenarios say what offerings override; nodes that run are as large as their offering."""
+    offerings = [
+        {"zone": "a", "capacityType": "on-demand", "price": 0.1},
+        {"zone": "b", "capacityType": "on-demand", "price": 0.3, "capacityOverride": {"cpu": 8}},
+    ]
+    kind = {"name": "mixed", "capacity": {"cpu": "4", "memory": "16Gi"}, "offerings": offerings}
+    large = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "6"}}}
+    node = {
+        "metadata": {
+            "name": "there",
+            "labels": {
+                "node.kubernetes.io/instance-type": "mixed",
+                "topology.kubernetes.io/zone": "b",
+                "karpenter.sh/capacity-type": "on-demand",
+            },
+        }
+    }
+    pool = {"metadata": {"name": "any"}, "spec": {"template": {"spec": {}}}}
+    scenario = {"instanceTypes": [kind], "nodePools": [pool], "nodes": [node]}
+    found = report(tmp_path, workload(replicas=2, containers=[large]), scenario=scenario)
+    assert [(n.launch.zone, len(n.pods)) for n in found.new_nodes] == [("b", 1)]
+    assert [(n.name, len(n.pods)) for n in found.existing_nodes] == [("there", 1)]
+
+
+def test_a_broken_override_is_refused(tmp_path: Path) -> None:
+    """The error names the offering and the resource."""
+    offering = {"zone": "a", "capacityType": "spot", "price": 1, "overheadOverride": {"cpu": "much"}}
+    kinds = [{"name": "t", "offerings": [offering]}]
+    code, _, err = plan(tmp_path, scenario={"instanceTypes": kinds, "pods": []})
+    assert code == 2
+    assert "offerings[0].overheadOverride.cpu" in err
+
+
 def test_plans_do_not_depend_on_the_process() -> None:
     """Two processes whose hashes differ print the same bytes."""
     scenario = Path(__file__).parents[2] / "benchmarks" / "corpus" / "weights-limits-daemons.yaml"

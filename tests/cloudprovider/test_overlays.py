@@ -167,6 +167,17 @@ def test_huge_pages_come_out_of_memory() -> None:
     assert seen.allocatable["memory"] == KIND.allocatable["memory"] - 2**30
 
 
+def test_an_overlay_s_capacity_is_for_offerings_of_another_size_too() -> None:
+    """What an offering overrides stays, but for the resources that the overlay names."""
+    own = msgspec.structs.replace(an_offering(), capacity_override={"cpu": 8000, "example.com/gpu": 8})
+    kind = an_instance_type("gpu", offerings=[own], extra={"example.com/gpu": "1"})
+    seen = under(kind, an_overlay("o", capacity={"example.com/gpu": "4"}))
+    machine = seen.bought_as(seen.offerings[0])
+    assert (machine.capacity["cpu"], machine.capacity["example.com/gpu"]) == (8000, 4)
+    priced = under(kind, an_overlay("o", price="0.1"))
+    assert priced.offerings[0].capacity_override == own.capacity_override
+
+
 def test_a_resource_the_cloud_knows_is_replaced() -> None:
     """An overlay corrects what the cloud says of a device."""
     kind = an_instance_type("gpu", extra={"example.com/gpu": "8"})

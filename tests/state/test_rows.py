@@ -7,8 +7,8 @@ from karpenter.apis import labels as known
 from karpenter.apis.core import Node, Taint
 from karpenter.apis.karpenter import NodeClaim
 from karpenter.model.snapshot import NodeView
-from karpenter.state.rows import view_of
-from karpenter.testing.builders import a_node, a_nodeclaim
+from karpenter.state.rows import PlannedSize, view_of
+from karpenter.testing.builders import a_node, a_nodeclaim, an_instance_type, an_offering
 
 DEDICATED = Taint(key="dedicated", effect="NoSchedule")
 ON_NODE = Taint(key="on-node", effect="NoSchedule")
@@ -65,6 +65,19 @@ def test_a_cordoned_node_takes_nobody(stage: str) -> None:
     if stage == "initialized":
         tainted = replace(node, spec=replace(node.spec, taints=[CORDONED]))
         assert list(row(tainted, claim).taints) == [CORDONED]
+
+
+@pytest.mark.parametrize(
+    ("zones", "least", "most"), [(["zone-a", "zone-b"], 4000, 8000), (["zone-b"], 8000, 8000)]
+)
+def test_a_claim_that_is_not_launched_may_become_any_size_it_allows(
+    zones: list[str], least: int, most: int
+) -> None:
+    """Of a type with offerings of two sizes the smaller is relied on and the larger counts against limits."""
+    large = replace(an_offering("zone-b"), capacity_override={"cpu": 8000})
+    kind = an_instance_type("mixed", cpu="4", offerings=[an_offering("zone-a"), large])
+    size = PlannedSize(a_nodeclaim(requirements=[("topology.kubernetes.io/zone", "In", zones)]), [kind])
+    assert (size.allocatable["cpu"], size.most["cpu"]) == (least, most)
 
 
 @pytest.mark.parametrize(("stage", "gpus"), [("registered", 2), ("initialized", 0)])

@@ -160,7 +160,15 @@ def overlaid(kind: InstanceType, scopes: Sequence[Scoped]) -> InstanceType:
         kind = replace(kind, offerings=offerings, price_overlaid=True)
     if capacity:
         kind = replace(kind, capacity={**kind.capacity, **capacity}, capacity_overlaid=True)
+        if kind.has_overrides:
+            kind = replace(kind, offerings=tuple(_resized(o, capacity) for o in kind.offerings))
     return kind
+
+
+def _resized(offering: Offering, capacity: Resources) -> Offering:
+    """Return `offering` with `capacity` no longer overridden: an overlay is for all offerings of a type."""
+    own = {name: amount for name, amount in offering.capacity_override.items() if name not in capacity}
+    return offering if own == offering.capacity_override else replace(offering, capacity_override=own)
 
 
 def _priced(offering: Offering, change: str) -> Offering:

@@ -74,7 +74,8 @@ class CloudProvider(Protocol):
 
     async def create(self, claim: NodeClaim) -> NodeClaim:
         """Launch one instance for `claim` and return it with labels, annotations and status filled in
-        (providerID, imageID, capacity, allocatable).
+        (providerID, imageID, capacity, allocatable). An offering of another size than its type's is as large
+        as its overrides say, and bought only where that holds the claim's requests.
 
         Idempotent: called again for the same claim (by uid), it returns the instance launched before.
 

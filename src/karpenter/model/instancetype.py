@@ -7,6 +7,7 @@ per catalogue version, and nothing on a hot path touches them again.
 from functools import cached_property
 
 import msgspec
+from msgspec.structs import replace
 
 from karpenter.apis import labels
 from karpenter.base.quantity import Resources, subtract
@@ -31,6 +32,15 @@ class Offering(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     then so many so much, and all others `price`. Not for offerings with `stock`."""
     commitment: str = ""
     """Offerings with the same name here share their `steps`: whoever buys one uses them up for all."""
+    capacity_override: Resources = {}
+    """What its machines have otherwise than the type's `capacity` says: replaced or added, by resource."""
+    overhead_override: Resources = {}
+    """What the system keeps of them otherwise than the type's `overhead` says, likewise."""
+
+    @property
+    def overrides(self) -> bool:
+        """Whether it has a size of its own."""
+        return bool(self.capacity_override or self.overhead_override)
 
     @property
     def zone(self) -> str:
@@ -59,6 +69,21 @@ class InstanceType(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A NodeOverlay has a say in the price of some offering."""
     capacity_overlaid: bool = False
     """A NodeOverlay has a say in the capacity."""
+
+    @cached_property
+    def has_overrides(self) -> bool:
+        """Whether some offering has a size of its own."""
+        return any(offering.overrides for offering in self.offerings)
+
+    def bought_as(self, offering: Offering) -> "InstanceType":
+        """Return the type as large as it is when bought as `offering`, one of its own."""
+        if not offering.overrides:
+            return self
+        return replace(
+            self,
+            capacity={**self.capacity, **offering.capacity_override},
+            overhead={**self.overhead, **offering.overhead_override},
+        )
 
     @cached_property
     def allocatable(self) -> Resources:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from karpenter.apis import labels
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.requirements import Requirement, Requirements
+from karpenter.model.sizes import by_size, smallest
 from karpenter.scheduling.stock import LOT, NO_LOT, Source, requirement_of, scarce_lots, sources
 
 Mask = npt.NDArray[np.bool_]
@@ -38,11 +39,23 @@ class Evaluation(NamedTuple):
 
 
 class Catalogue:
-    """A tuple of instance types, compiled. Arrays are by type, in the tuple's order."""
+    """A tuple of instance types, compiled. Arrays are by type, in the tuple's order.
 
-    def __init__(self, types: tuple[InstanceType, ...], reservation_label: str = "") -> None:
-        """Compile `types`; reserved offerings carry their reservation's id under `reservation_label`."""
-        self.types: Final = types
+    A type whose offerings override its size is there once for each size (`karpenter.model.sizes`).
+    """
+
+    def __init__(
+        self, types: tuple[InstanceType, ...], reservation_label: str = "", *, one_size: bool = False
+    ) -> None:
+        """Compile `types`; reserved offerings carry their reservation's id under `reservation_label`.
+
+        With `one_size` every type is there once, as small as the smallest of its offerings.
+        """
+        self.listed: Final = types
+        self.types: Final = smallest(types) if one_size else by_size(types)
+        self.sized: Final = self.types is not types and not one_size
+        """Whether some type is there more than once."""
+        types = self.types
         self.names: Final = tuple(t.name for t in types)
         self.resources: Final = tuple(sorted({name for t in types for name in t.allocatable}))
         self.capacity_resources: Final = tuple(sorted({name for t in types for name in t.capacity}))
@@ -242,15 +255,17 @@ def _index_labels(types: tuple[InstanceType, ...]) -> dict[str, tuple[Amounts, l
     return index
 
 
-_compiled: dict[tuple[int, str], Catalogue] = {}
+_compiled: dict[tuple[int, str, bool], Catalogue] = {}
 
 
-def compiled(types: tuple[InstanceType, ...], reservation_label: str = "") -> Catalogue:
+def compiled(
+    types: tuple[InstanceType, ...], reservation_label: str = "", *, one_size: bool = False
+) -> Catalogue:
     """Return `types` compiled; the same tuple object is compiled once."""
-    key = (id(types), reservation_label)
+    key = (id(types), reservation_label, one_size)
     catalogue = _compiled.get(key)
-    if catalogue is None or catalogue.types is not types:
+    if catalogue is None or catalogue.listed is not types:
         while len(_compiled) >= _KEPT_CATALOGUES:
             del _compiled[next(iter(_compiled))]
-        catalogue = _compiled[key] = Catalogue(types, reservation_label)
+        catalogue = _compiled[key] = Catalogue(types, reservation_label, one_size=one_size)
     return catalogue

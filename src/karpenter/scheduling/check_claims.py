@@ -111,11 +111,15 @@ def _room(market: Market, claim: PlannedClaim, types: Sequence[InstanceType], lo
         if claim.requests.get(resource, 0) < amount:
             yield f"requests {claim.requests.get(resource, 0)} {resource}, its pods {amount}"
     ported = any(host_ports(pod) for pod, _ in load)
+    most = market.problem.options.max_node_cpu
     for instance_type in types:
         daemons, overhead = market.daemons(claim.pool.name, instance_type.name)
         needed = total([asked, overhead])
-        if not fits(needed, instance_type.allocatable):
-            yield f"{instance_type.name} has {instance_type.allocatable}, pods and daemons need {needed}"
+        for machine in market.machines(claim.pool.name, claim.requirements, instance_type.name):
+            if not fits(needed, machine.allocatable):
+                yield f"{machine.name} has {machine.allocatable}, pods and daemons need {needed}"
+            if most is not None and machine.capacity.get("cpu", 0) > most:
+                yield f"{machine.name} has {machine.capacity['cpu']} cpu, more than {most}"
         if ported:
             yield from port_clashes(load, daemons)
 

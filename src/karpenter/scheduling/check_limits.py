@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from karpenter.apis import labels as known
-from karpenter.model.instancetype import InstanceType
 from karpenter.model.problem import Plan, PlannedClaim
 from karpenter.scheduling.check_claims import lots_paid
 from karpenter.scheduling.check_market import Lot, Market
@@ -20,26 +19,27 @@ def limits(market: Market, plan: Plan) -> Iterator[str]:
     """Yield the limits that are passed if every claim becomes the largest machine it lists."""
     for name, offer in market.offers.items():
         claims = [c for c in plan.claims if c.pool.name == name]
-        catalogue = market.types[name]
         for resource, left in sorted(offer.remaining.items()):
-            used = sum(_most(claim, resource, catalogue) for claim in claims)
+            used = sum(_most(market, claim, resource) for claim in claims)
             if used > max(left, 0):
                 yield f"NodePool {name}: {used} {resource} planned, {left} left of the limit"
     together = market.problem.options.price_remaining
     if together is not None:
-        used = sum(_most(claim, PRICE, {}) for claim in plan.claims)
+        used = sum(_most(market, claim, PRICE) for claim in plan.claims)
         if used > max(together, 0):
             yield f"all NodePools: {used} {PRICE} planned, {together} left of the limit"
 
 
-def _most(claim: PlannedClaim, resource: str, catalogue: Mapping[str, InstanceType]) -> int:
+def _most(market: Market, claim: PlannedClaim, resource: str) -> int:
     if resource == NODES:
         return 1
     if resource == PRICE:
         # The exact value of the decimal that the price is written as, not of its nearest float.
         return math.ceil(Fraction(repr(claim.price)) * _MICRO)
-    sizes = [catalogue[n].capacity.get(resource, 0) for n in claim.instance_types if n in catalogue]
-    return max(sizes, default=0)
+    pool = claim.pool.name
+    listed = (name for name in claim.instance_types if name in market.types[pool])
+    machines = (m for name in listed for m in market.machines(pool, claim.requirements, name))
+    return max((m.capacity.get(resource, 0) for m in machines), default=0)
 
 
 # --- stock ----------------------------------------------------------------------------------------------

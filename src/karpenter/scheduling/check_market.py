@@ -42,7 +42,11 @@ class Market:
         self.offers: Mapping[str, PoolOffer] = {o.pool.name: o for o in problem.pools}
         most = problem.options.max_node_cpu
         self.types = {
-            name: {t.name: t for t in o.instance_types if most is None or t.capacity.get("cpu", 0) <= most}
+            name: {
+                t.name: t
+                for t in o.instance_types
+                if most is None or any(m.capacity.get("cpu", 0) <= most for m in _machines(t, t.offerings))
+            }
             for name, o in self.offers.items()
         }
         self.left: dict[Lot, int] = {}
@@ -85,6 +89,11 @@ class Market:
                 and not requirements.compatible(offering.requirements, self.well_known)
             ]
         return self._left[asked]
+
+    def machines(self, pool: str, requirements: Requirements, instance_type: str) -> list[InstanceType]:
+        """Return what a node of a type may be, size by size, if any offering is bought that is to be had."""
+        kind = self.types[pool][instance_type]
+        return _machines(kind, self.offerings(pool, requirements, instance_type))
 
     def _number(self, pool: str, requirements: Requirements) -> int:
         """Return a number that is the same for requirements which offerings cannot tell apart."""
@@ -197,6 +206,18 @@ class Market:
                 for way in ways(daemon)
             )
         ]
+
+
+def _machines(kind: InstanceType, offerings: Iterable[Offering]) -> list[InstanceType]:
+    """Return `kind` as it is bought, once for each pair of overrides."""
+    if not kind.has_overrides:
+        return [kind]
+    found: list[Offering] = []
+    for offering in offerings:
+        own = offering.capacity_override, offering.overhead_override
+        if all(own != (o.capacity_override, o.overhead_override) for o in found):
+            found.append(offering)
+    return [kind.bought_as(offering) for offering in found]
 
 
 def pool_requirements(offer: PoolOffer) -> Requirements:

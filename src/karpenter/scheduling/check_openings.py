@@ -93,7 +93,10 @@ def _types(market: Market, pool: str, requirements: Requirements, asked: Resourc
         if (
             not requirements.intersects(instance_type.requirements)
             and market.offerings(pool, requirements, name)
-            and fits(total([asked, overhead]), instance_type.allocatable)
+            and all(
+                fits(total([asked, overhead]), machine.allocatable)
+                for machine in market.machines(pool, requirements, name)
+            )
         ):
             found.append((market.cheapest(pool, requirements, name), name))
     return [name for _, name in sorted(found)]

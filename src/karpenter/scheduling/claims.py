@@ -8,6 +8,7 @@ from karpenter.model.problem import PlannedClaim
 from karpenter.model.requirements import SIMULATION_LABELS, Requirement, Requirements
 from karpenter.scheduling.bins import Bin
 from karpenter.scheduling.drives import is_drive
+from karpenter.scheduling.sizing import in_one_size, told_apart
 from karpenter.scheduling.space import MAX_INSTANCE_TYPES, Axis, PoolSpace
 from karpenter.scheduling.stock import LOT, lot_of
 
@@ -82,6 +83,8 @@ def _options(space: PoolSpace, planned: Bin) -> tuple[Requirements, list[int]]:
     requirements = space.worth_it(pattern.requirements, pattern.chosen)
     if space.achieved(requirements, holding & np.isfinite(space.evaluate(requirements).price)):
         requirements = pattern.requirements
+    if space.catalogue.sized:
+        requirements = told_apart(space, requirements, pattern.chosen, holding)
     _, _, price, usd = space.evaluate(requirements)
     if space.purse.limited and not requirements.has_min_values:
         holding = holding & (usd <= usd[pattern.chosen])
@@ -90,6 +93,8 @@ def _options(space: PoolSpace, planned: Bin) -> tuple[Requirements, list[int]]:
     if space.offer.interruption_cost and not requirements.has_min_values:
         # The cloud goes by price alone: what is cheaper only because it is often interrupted is left out.
         options = [i for i in options if usd[i] >= usd[options[0]]]
+    if space.catalogue.sized:
+        return in_one_size(space, requirements, pattern.chosen, options)
     return requirements, options
 
 

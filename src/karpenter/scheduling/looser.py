@@ -114,7 +114,7 @@ def expected_cost(problem: Problem, plan: Plan, classes: Sequence[PodClass]) -> 
     """
     wanted = {pod_key(p): requests(p) for p in problem.pods}
     types = {t.name: t for offer in problem.pools for t in offer.instance_types}
-    seen: dict[tuple[Requirements, str], Requirements] = {}
+    seen: dict[tuple[Requirements, str], tuple[Requirements, Resources]] = {}
     nodes = [_node(claim, types, wanted, seen) for claim in plan.claims]
     crowds = _crowds(plan, classes, nodes)
     whole = total(_times(c.each, c.count) for c in crowds)
@@ -135,22 +135,23 @@ def _node(
     claim: PlannedClaim,
     types: Mapping[str, InstanceType],
     wanted: Mapping[str, Resources],
-    seen: dict[tuple[Requirements, str], Requirements],
+    seen: dict[tuple[Requirements, str], tuple[Requirements, Resources]],
 ) -> _Node:
     kind = types[claim.instance_types[0]]
-    known = seen.get((claim.requirements, kind.name))
-    if known is None:
-        _, zone, capacity_type = min(
-            (o.price, o.zone, o.capacity_type)
-            for o in kind.offerings
+    if (claim.requirements, kind.name) not in seen:
+        _, zone, capacity_type, number = min(
+            (o.price, o.zone, o.capacity_type, i)
+            for i, o in enumerate(kind.offerings)
             if o.available and not claim.requirements.intersects(o.requirements)
         )
         known = claim.requirements.merge(kind.requirements).merge(
             Requirements.from_labels({labels.ZONE: zone, labels.CAPACITY_TYPE: capacity_type})
         )
-        seen[(claim.requirements, kind.name)] = known
+        machine = kind.bought_as(kind.offerings[number])
+        seen[(claim.requirements, kind.name)] = known, machine.allocatable
+    known, allocatable = seen[(claim.requirements, kind.name)]
     daemons = subtract(claim.requests, total(wanted[key] for key in claim.pods))
-    room = subtract(kind.allocatable, {r: a for r, a in daemons.items() if a > 0})
+    room = subtract(allocatable, {r: a for r, a in daemons.items() if a > 0})
     return _Node(room=room, labels=known, zone=known.single_value(labels.ZONE), pods=claim.pods)
 
 

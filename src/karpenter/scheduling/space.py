@@ -12,7 +12,7 @@ from karpenter.model import taints
 from karpenter.model.pods import has_dra_requirements, host_ports, ports_conflict, requests
 from karpenter.model.problem import PoolOffer, SolveOptions
 from karpenter.model.requirements import SIMULATION_LABELS, Requirement, Requirements
-from karpenter.scheduling.catalogue import Amounts, Evaluation, Mask, Prices, compiled
+from karpenter.scheduling.catalogue import Amounts, Catalogue, Evaluation, Mask, Prices, compiled
 from karpenter.scheduling.classes import (
     TOLERATE_PREFERENCES,
     Port,
@@ -91,6 +91,18 @@ def template_requirements(offer: PoolOffer) -> Requirements:
     return Requirements.from_specs(template.spec.requirements).merge(Requirements.from_labels(given))
 
 
+def _catalogue(offer: PoolOffer, requirements: Requirements, options: SolveOptions) -> Catalogue:
+    """Return what the pool can buy, compiled.
+
+    Where minValues ask for variety, a type counts as small as the smallest of its offerings: no claim may
+    have to do without a type, because one of its sizes is too small.
+    """
+    catalogue = compiled(offer.instance_types, options.reservation_label)
+    if catalogue.sized and requirements.has_min_values:
+        return compiled(offer.instance_types, options.reservation_label, one_size=True)
+    return catalogue
+
+
 class PoolSpace:
     """One pool during one solve. Only `remaining` changes, as claims are planned."""
 
@@ -113,12 +125,12 @@ class PoolSpace:
         if not options.reserved_capacity:
             self.requirements = self.requirements.add(_NOT_RESERVED)
         self.taints: list[Taint] = offer.pool.spec.template.spec.taints
-        self.catalogue = catalogue = compiled(offer.instance_types, options.reservation_label)
+        self.catalogue = catalogue = _catalogue(offer, self.requirements, options)
         self.well_known = options.well_known_labels | {LOT}
         self.allocatable = np.zeros((len(catalogue), len(axis.names)), dtype=np.int64)
         self.allocatable[:, [axis.column[name] for name in catalogue.resources]] = catalogue.allocatable
         if drives.drivers:
-            for row, instance_type in enumerate(offer.instance_types):
+            for row, instance_type in enumerate(catalogue.types):
                 for name, count in drives.room_of(instance_type).items():
                     self.allocatable[row, axis.column[name]] = count
         self.overhead = np.zeros_like(self.allocatable)
@@ -129,7 +141,7 @@ class PoolSpace:
         self.usable: Mask = np.all(self.room >= 0, axis=1)
         self.options = options
         if options.max_node_cpu is not None:
-            cores = [kind.capacity.get("cpu", 0) for kind in offer.instance_types]
+            cores = [kind.capacity.get("cpu", 0) for kind in catalogue.types]
             self.usable &= np.array(cores, dtype=np.int64) <= options.max_node_cpu
         self.mix = Mix(offer.capacity_type_mix, self.name, ledger.nodes)
         self.purse = Purse(offer.remaining.get(PRICE), ledger)

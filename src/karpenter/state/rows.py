@@ -16,6 +16,7 @@ from karpenter.model import taints
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.pods import is_daemon, pod_key
 from karpenter.model.requirements import Requirements
+from karpenter.model.sizes import sizes
 from karpenter.model.snapshot import NodeView
 
 
@@ -113,10 +114,10 @@ class PlannedSize:
         named = wanted.get(known.INSTANCE_TYPE)
         fitting = [
             t
-            for t in types
-            if named.has(t.name)
-            and not t.requirements.intersects(wanted)
-            and all(amount <= t.allocatable.get(name, 0) for name, amount in requests.items())
+            for listed in types
+            if named.has(listed.name) and not listed.requirements.intersects(wanted)
+            for t in _machines(listed, wanted)
+            if all(amount <= t.allocatable.get(name, 0) for name, amount in requests.items())
         ]
         self.labels = {
             key: value for key in wanted if (value := wanted.single_value(key)) and key not in _NOT_LABELS
@@ -133,6 +134,13 @@ class PlannedSize:
         for instance_type in fitting:
             self.most = maximum(self.most, instance_type.capacity)
         self.most["nodes"] = 1
+
+
+def _machines(kind: InstanceType, wanted: Requirements) -> Sequence[InstanceType]:
+    """Return what a node of a type may be under `wanted`, size by size."""
+    if not kind.has_overrides:
+        return (kind,)
+    return [s for s in sizes(kind) if any(not wanted.intersects(o.requirements) for o in s.offerings)]
 
 
 _NOT_LABELS = frozenset({known.REGISTERED, known.INITIALIZED, known.KUBERNETES_HOSTNAME})

@@ -55,7 +55,18 @@ def listed_type(kind: InstanceType) -> dict[str, Any]:
         "overhead": {"kubeReserved": format_resources(kind.overhead)},
         "requirements": _expressions(kind.requirements),
         "offerings": [
-            {"zone": o.zone, "capacityType": o.capacity_type, "price": o.price, "available": o.available}
+            {
+                "zone": o.zone,
+                "capacityType": o.capacity_type,
+                "price": o.price,
+                "available": o.available,
+                **(
+                    {"capacityOverride": format_resources(o.capacity_override)} if o.capacity_override else {}
+                ),
+                **(
+                    {"overheadOverride": format_resources(o.overhead_override)} if o.overhead_override else {}
+                ),
+            }
             for o in kind.offerings
         ],
     }

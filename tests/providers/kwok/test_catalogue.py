@@ -256,6 +256,15 @@ def test_a_file_in_upstreams_format(tmp_path: Path) -> None:
     assert value(small, "karpenter.kwok.sh/instance-size") == "4"
 
 
+def test_offerings_of_another_size_in_a_file(tmp_path: Path) -> None:
+    """An offering may override capacity and overhead."""
+    own = an_offering(CapacityOverride={"cpu": 8}, OverheadOverride={"memory": "1Gi"})
+    (kind,) = load_instance_types(a_file(tmp_path, [an_entry(offerings=[own])]))
+    (offering,) = kind.offerings
+    assert offering.capacity_override == {"cpu": 8000}
+    assert offering.overhead_override == {"memory": GIB}
+
+
 def changed_requirement(**changes: Any) -> list[dict[str, Any]]:
     first, second = an_offering()["Requirements"]
     return [{**first, **changes}, second]
@@ -297,6 +306,14 @@ def changed_requirement(**changes: Any) -> list[dict[str, Any]]:
                 )
             ],
             r"entry 0 \(big.one\): offerings\[0\]: Requirements: .*Near",
+        ),
+        (
+            [an_entry(offerings=[an_offering(CapacityOverride={"cpu": "lots"})])],
+            r"entry 0 \(big.one\): offerings\[0\]: CapacityOverride.cpu: .*lots",
+        ),
+        (
+            [an_entry(offerings=[an_offering(OverheadOverride={"cpu": "-1"})])],
+            r"offerings\[0\]: OverheadOverride.cpu is -1: want 0 or more",
         ),
         ([an_entry(), an_entry()], r"types.json: name 'big.one' is used twice: names must be unique"),
     ],

@@ -231,6 +231,21 @@ def test_the_cheapest_fitting_offering_is_bought(
     run_virtual(scenario())
 
 
+def test_an_offering_of_another_size_is_bought_and_joins_as_large() -> None:
+    """What an offering overrides counts when it is bought, and is what the machine has."""
+    large = replace(an_offering("zone-b", price=0.3), capacity_override={"cpu": 8000})
+    types = [an_instance_type("mixed", cpu="4", offerings=[an_offering("zone-a", price=0.1), large])]
+
+    async def scenario() -> None:
+        async with rig(types) as env:
+            await env.node_class()
+            launched = await env.provider.create(await env.claim(requests={"cpu": "6"}))
+            assert launched.metadata.labels[labels.ZONE] == "zone-b"
+            assert launched.status.capacity["cpu"] == launched.status.allocatable["cpu"] == "8"
+
+    run_virtual(scenario())
+
+
 @pytest.mark.parametrize(
     ("node_class", "requirements", "error", "message"),
     [

@@ -1,6 +1,6 @@
 """What can be bought: the catalogues we ship, files in upstream's format, lists in a scenario's terms."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,8 @@ class ListedOffering(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     interruptions_per_hour: float = 0.0
     price_steps: list[ListedStep] = []
     commitment: str = ""
+    capacity_override: dict[str, str | int | float] = {}
+    overhead_override: dict[str, str | int | float] = {}
     requirements: list[Expression] = []
 
 
@@ -140,6 +142,8 @@ def _mistakes(listed: ListedType) -> Iterable[tuple[str, str, str]]:
         ("overhead.kubeReserved", overhead.kube_reserved),
         ("overhead.systemReserved", overhead.system_reserved),
         ("overhead.evictionThreshold", overhead.eviction_threshold),
+        *((f"offerings[{i}].capacityOverride", o.capacity_override) for i, o in enumerate(listed.offerings)),
+        *((f"offerings[{i}].overheadOverride", o.overhead_override) for i, o in enumerate(listed.offerings)),
     ):
         for resource, amount in amounts.items():
             try:
@@ -200,7 +204,7 @@ def _build(listed: ListedType, reserved: bool) -> InstanceType:
     for amounts in (parts.kube_reserved, parts.system_reserved, parts.eviction_threshold):
         for resource, amount in amounts.items():
             overhead[resource] = overhead.get(resource, 0) + to_units(resource, str(amount))
-    capacity = {resource: to_units(resource, str(amount)) for resource, amount in listed.capacity.items()}
+    capacity = _units(listed.capacity)
     capacity.setdefault("pods", 110)
     return InstanceType(
         name=listed.name,
@@ -226,7 +230,13 @@ def _offering(listed: ListedOffering, reserved: bool) -> Offering:
         hazard=listed.interruptions_per_hour,
         steps=tuple((step.count, step.price) for step in listed.price_steps),
         commitment=listed.commitment,
+        capacity_override=_units(listed.capacity_override),
+        overhead_override=_units(listed.overhead_override),
     )
+
+
+def _units(amounts: Mapping[str, str | int | float]) -> Resources:
+    return {resource: to_units(resource, str(amount)) for resource, amount in amounts.items()}
 
 
 def in_zones(types: Sequence[InstanceType], zones: Sequence[str]) -> tuple[InstanceType, ...]:

@@ -23,6 +23,8 @@ from karpenter.controllers.provisioning.money import left_for_all, offer_of
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.pods import is_daemon, is_mirror, is_terminal, pod_key, requests
 from karpenter.model.problem import Problem, SolveOptions
+from karpenter.model.requirements import Requirements
+from karpenter.model.sizes import cautious
 from karpenter.model.snapshot import NodeView, Snapshot
 from karpenter.model.volumerules import VolumeRules
 from karpenter.providers.kwok.catalogue import EC2_LABELS, KWOK_LABELS
@@ -271,6 +273,9 @@ def _completed(node: Node, types: Mapping[str, InstanceType]) -> Node:
     machine = types.get(labels.get(known.INSTANCE_TYPE, ""))
     allocatable, capacity = status.allocatable, status.capacity
     if machine is not None:
+        as_labelled = Requirements.from_labels(labels)
+        possible = [o for o in machine.offerings if not as_labelled.intersects(o.requirements)]
+        machine = cautious([machine.bought_as(o) for o in possible]) if possible else machine
         allocatable = allocatable or dict(format_resources(machine.allocatable))
         capacity = capacity or dict(format_resources(machine.capacity))
     status = msgspec.structs.replace(

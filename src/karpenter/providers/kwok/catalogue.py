@@ -94,6 +94,8 @@ class _Offering(msgspec.Struct, frozen=True, rename="pascal", kw_only=True):
     interruptions_per_hour: float = 0.0
     price_steps: list[_Step] = []
     commitment: str = ""
+    capacity_override: dict[str, str | int] = {}
+    overhead_override: dict[str, str | int] = {}
 
 
 class _Entry(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -163,6 +165,17 @@ def _check_offering(where: str, offering: _Offering) -> None:
             raise CatalogueError(f"{where}: PriceSteps[{number}]: Count and Price want 0 or more")
     if offering.price_steps and _stock(offering) is not None:
         raise CatalogueError(f"{where}: PriceSteps do not go with ReservationCapacity: remove one of them")
+    for field, amounts in (
+        ("CapacityOverride", offering.capacity_override),
+        ("OverheadOverride", offering.overhead_override),
+    ):
+        for resource, quantity in amounts.items():
+            try:
+                units = to_units(resource, str(quantity))
+            except ValueError as error:
+                raise CatalogueError(f"{where}: {field}.{resource}: {error}") from error
+            if units < 0:
+                raise CatalogueError(f"{where}: {field}.{resource} is {quantity}: want 0 or more")
     try:
         Requirements.from_specs(offering.requirements)
     except ValueError as error:
@@ -172,6 +185,10 @@ def _check_offering(where: str, offering: _Offering) -> None:
 def _stock(offering: _Offering) -> int | None:
     reserved = any(labels.CAPACITY_RESERVED in e.values for e in offering.requirements)
     return offering.reservation_capacity if reserved else offering.reservation_capacity or None
+
+
+def _units(amounts: dict[str, str | int]) -> Resources:
+    return {name: to_units(name, str(amount)) for name, amount in amounts.items()}
 
 
 def _build(entry: _Entry) -> InstanceType:
@@ -184,10 +201,12 @@ def _build(entry: _Entry) -> InstanceType:
             hazard=offering.interruptions_per_hour,
             steps=tuple((step.count, step.price) for step in offering.price_steps),
             commitment=offering.commitment,
+            capacity_override=_units(offering.capacity_override),
+            overhead_override=_units(offering.overhead_override),
         )
         for offering in entry.offerings
     )
-    capacity = {name: to_units(name, str(amount)) for name, amount in entry.resources.items()}
+    capacity = _units(entry.resources)
     capacity.setdefault("pods", 110)
     zones = sorted({offering.zone for offering in offerings})
     kinds = sorted({offering.capacity_type for offering in offerings})

@@ -27,7 +27,14 @@ class PriceOrder:
     def __init__(self, types: Iterable[InstanceType]) -> None:
         self._offers = sorted(
             (
-                Offer(offering.price, kind.name, offering.zone, offering.capacity_type, kind, offering)
+                Offer(
+                    offering.price,
+                    kind.name,
+                    offering.zone,
+                    offering.capacity_type,
+                    kind.bought_as(offering),
+                    offering,
+                )
                 for kind in types
                 for offering in kind.offerings
                 if offering.available
