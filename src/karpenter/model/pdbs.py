@@ -1,15 +1,63 @@
-"""Which PodDisruptionBudgets stand in the way of evicting a pod."""
+"""Which PodDisruptionBudgets stand in the way of evicting pods: one by one, and several pods together."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
 
 from karpenter.apis.core import Pod
 from karpenter.apis.selectors import label_selector_matches
 from karpenter.apis.workloads import PodDisruptionBudget
-from karpenter.model import pods
+from karpenter.model import pods as podlib
+
+Answer = Literal["yes", "notNow", "never"]
+"""What a budget says to an eviction: it may happen, it has to wait, or waiting will not help."""
+
+_UNASKED_PHASES = ("Succeeded", "Failed", "Pending")
+
+
+class Shortage(msgspec.Struct, frozen=True, kw_only=True):
+    """Pods that budgets do not let go all at once."""
+
+    budgets: tuple[str, ...]
+    """Keys of the budgets: one, or several that cover the same pod."""
+    pods: tuple[str, ...]
+    """Keys of the pods that would each take one of its disruptions, sorted."""
+    allowed: int
+    """How many of them may go now."""
+    at_best: int
+    """How many may go at once when all pods of the budget are healthy; 0: none ever."""
+
+    @property
+    def permanent(self) -> bool:
+        """Waiting will never help."""
+        return self.at_best <= 0
+
+
+class Joint(msgspec.Struct, frozen=True, kw_only=True):
+    """What budgets say to evicting some pods together."""
+
+    shortages: tuple[Shortage, ...] = ()
+    """Sorted by their budgets; empty when all pods may go now, at once."""
+    going: tuple[str, ...] = ()
+    """Keys of the pods that may go now, side by side, sorted: of those that share a budget the first ones."""
+    rounds: int = 1
+    """How many times at least one has to evict and wait for stand-ins until all have gone; counted without
+    those that can never go."""
+
+    @property
+    def all_now(self) -> bool:
+        """All may be evicted now, at once."""
+        return not self.shortages
+
+    @property
+    def all_ever(self) -> bool:
+        """All may be evicted sooner or later, one after the other."""
+        return not any(shortage.permanent for shortage in self.shortages)
 
 
 class PdbLimits:
-    """All budgets of a cluster at one moment. Pods are looked at one by one, not jointly."""
+    """All budgets of a cluster at one moment."""
 
     def __init__(self, pdbs: Iterable[PodDisruptionBudget]) -> None:
         """Index `pdbs` by namespace, in order of name."""
@@ -30,7 +78,7 @@ class PdbLimits:
 
         Pods that nobody would evict anyway (mirror, do-not-disrupt, …) are not held by budgets.
         """
-        if not pods.is_evictable(pod, now):
+        if not podlib.is_evictable(pod, now):
             return ""
         covering = self.matching(pod)
         if len(covering) > 1:
@@ -47,17 +95,99 @@ class PdbLimits:
 
         With `now`, pods that no one would evict (do-not-disrupt, mirror, …) are not held by budgets either.
         """
-        if now is not None and not pods.is_evictable(pod, now):
+        if now is not None and not podlib.is_evictable(pod, now):
             return ""
         covering = self.matching(pod)
         if len(covering) > 1:
             return _several(covering)
         for pdb in covering:
-            if _lets_unhealthy_go(pdb, pod):
-                continue
-            if str(pdb.spec.max_unavailable) in ("0", "0%") or str(pdb.spec.min_available) == "100%":
+            if not _lets_unhealthy_go(pdb, pod) and can_never_allow(pdb):
                 return f"pdb never allows a pod eviction (PodDisruptionBudget=[{pdb.key}])"
         return ""
+
+    def joint(self, pods: Sequence[Pod], now: float) -> Joint:
+        """Return what budgets say to evicting `pods` together, as the Eviction API would count.
+
+        Pods that no one would evict, or that may go without asking, take nothing from any budget.
+        """
+        asking = sorted((p for p in pods if podlib.is_evictable(p, now)), key=lambda p: p.key)
+        held: dict[tuple[str, ...], list[str]] = {}
+        budgets: dict[tuple[str, ...], PodDisruptionBudget] = {}
+        going: list[str] = []
+        for pod in asking:
+            covering = self.matching(pod)
+            if not covering or not _asks(pod, covering):
+                going.append(pod.key)
+                continue
+            names = tuple(pdb.key for pdb in covering)
+            held.setdefault(names, []).append(pod.key)
+            budgets[names] = covering[0]
+        shortages, rounds = [], 1
+        for names, keys in sorted(held.items()):
+            allowed, at_best = _room(budgets[names]) if len(names) == 1 else (0, 0)
+            going.extend(keys[:allowed])
+            if len(keys) > allowed:
+                shortages.append(
+                    Shortage(budgets=names, pods=tuple(keys), allowed=allowed, at_best=max(allowed, at_best))
+                )
+            if at_best > 0:
+                rounds = max(rounds, -(-len(keys) // at_best))
+        return Joint(shortages=tuple(shortages), going=tuple(sorted(going)), rounds=rounds)
+
+
+def answer(pdb: PodDisruptionBudget, pod: Pod) -> Answer:
+    """Return what the Eviction API would say to evicting `pod`, if `pdb` is the one budget that covers it."""
+    if not _asks(pod, [pdb]):
+        return "yes"
+    if is_fresh(pdb) and pdb.status.disruptions_allowed > 0:
+        return "yes"
+    return "never" if can_never_allow(pdb) else "notNow"
+
+
+def can_never_allow(pdb: PodDisruptionBudget) -> bool:
+    """Tell whether the budget keeps all of its pods, however healthy they are.
+
+    That is so by its own words (`maxUnavailable: 0`, `minAvailable: 100%`), or because as many pods must stay
+    as there are (`minAvailable: 1` over one replica).
+    """
+    if str(pdb.spec.max_unavailable) in ("0", "0%") or str(pdb.spec.min_available) == "100%":
+        return True
+    status = pdb.status
+    return is_fresh(pdb) and 0 < status.expected_pods <= status.desired_healthy
+
+
+def is_fresh(pdb: PodDisruptionBudget) -> bool:
+    """Tell whether the budget's status was worked out from its spec as it is now."""
+    return pdb.status.observed_generation >= pdb.metadata.generation
+
+
+def is_ready(pod: Pod) -> bool:
+    """Tell whether the pod is Ready, which is what budgets call healthy."""
+    return any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions)
+
+
+def _room(pdb: PodDisruptionBudget) -> tuple[int, int]:
+    """Return how many pods may go now, and how many at once when all are healthy."""
+    status = pdb.status
+    allowed = max(0, status.disruptions_allowed) if is_fresh(pdb) else 0
+    if can_never_allow(pdb):
+        return allowed, 0
+    return allowed, max(1, status.expected_pods - status.desired_healthy)
+
+
+def _asks(pod: Pod, covering: Sequence[PodDisruptionBudget]) -> bool:
+    """Tell whether evicting `pod` needs the consent of budgets: not before it runs or after it has ended, and
+    not while it is not Ready, if its budget lets such pods go."""
+    if pod.status.phase in _UNASKED_PHASES or pod.deleting:
+        return False
+    if len(covering) > 1 or is_ready(pod):
+        return True
+    (pdb,) = covering
+    status = pdb.status
+    return not (
+        pdb.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
+        or status.current_healthy >= status.desired_healthy > 0
+    )
 
 
 def _several(covering: list[PodDisruptionBudget]) -> str:
