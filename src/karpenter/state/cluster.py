@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from karpenter.apis import labels as known
-from karpenter.apis.core import Node, Pod, TopologySpreadConstraint
+from karpenter.apis.core import Node, PersistentVolumeClaim, Pod, TopologySpreadConstraint
 from karpenter.apis.karpenter import NodeClaim, NodeClassRef, NodePool
-from karpenter.apis.workloads import DaemonSet
+from karpenter.apis.workloads import DaemonSet, PodDisruptionBudget
 from karpenter.base.clock import Clock
 from karpenter.base.quantity import Resources, add
 from karpenter.cloudprovider import CloudProvider
@@ -121,6 +121,14 @@ class Cluster:
         if self._sorted is None:
             self._sorted = tuple(sorted(self._rows.values(), key=lambda row: (row.name, row.provider_id)))
         return self._sorted
+
+    def pdbs(self) -> tuple[PodDisruptionBudget, ...]:
+        """Return all PodDisruptionBudgets, by key; the same tuple until one changes."""
+        return self._tables.pdbs()
+
+    def volume_claims(self) -> dict[str, PersistentVolumeClaim]:
+        """Return all PersistentVolumeClaims, by key; not to be altered."""
+        return self._tables.volume_claims()
 
     def pods_on(self, node_name: str) -> list[Pod]:
         """Return the pods bound to a node, terminal ones too, by key."""

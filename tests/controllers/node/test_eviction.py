@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import pytest
 from msgspec.structs import replace
 
 from karpenter.apis import labels
@@ -13,14 +12,11 @@ from karpenter.apis.meta import LabelSelector, ObjectMeta
 from karpenter.apis.workloads import (
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
-    PodDisruptionBudgetStatus,
 )
 from karpenter.base.virtualtime import run_virtual
-from karpenter.controllers.node.blockers import why_not_evicted
 from karpenter.controllers.node.eviction import EvictionQueue
 from karpenter.kube.errors import NotFound
 from karpenter.kube.patch import merge
-from karpenter.model.pdbs import PdbLimits
 from karpenter.testing.builders import a_node, a_pod
 from karpenter.testing.environment import Environment, environment
 
@@ -218,51 +214,3 @@ def test_a_slow_end_is_cut_short_and_counted_once() -> None:
             assert env.metric("karpenter_pods_drained_total", reason="Forceful Termination") == 1
 
     run_virtual(scenario())
-
-
-# --- words ------------------------------------------------------------------------------------------------
-
-
-def a_budget(
-    name: str = "budget", *, healthy: int = 3, desired: int = 3, total: int = 3, **spec: object
-) -> PodDisruptionBudget:
-    selector = LabelSelector(match_labels={"app": "web"})
-    return PodDisruptionBudget(
-        metadata=ObjectMeta(name=name, namespace="default"),
-        spec=PodDisruptionBudgetSpec(selector=selector, **spec),  # type: ignore[arg-type]
-        status=PodDisruptionBudgetStatus(
-            disruptions_allowed=max(0, healthy - desired),
-            current_healthy=healthy,
-            desired_healthy=desired,
-            expected_pods=total,
-        ),
-    )
-
-
-NEVER = "; it can never allow an eviction"
-
-
-@pytest.mark.parametrize(
-    ("budgets", "why"),
-    [
-        ([], ""),
-        ([a_budget(max_unavailable=1, desired=2)], ""),
-        (
-            [a_budget(max_unavailable=0)],
-            "PodDisruptionBudget budget: maxUnavailable 0, 3 healthy of 3, 3 must stay" + NEVER,
-        ),
-        (
-            [a_budget(min_available="100%")],
-            "PodDisruptionBudget budget: minAvailable 100%, 3 healthy of 3, 3 must stay" + NEVER,
-        ),
-        (
-            [a_budget(max_unavailable="30%", healthy=2, desired=2)],
-            "PodDisruptionBudget budget: maxUnavailable 30%, 2 healthy of 3, 2 must stay",
-        ),
-    ],
-)
-def test_why_a_budget_holds_a_pod(budgets: list[PodDisruptionBudget], why: str) -> None:
-    """With the sum, and whether waiting can help."""
-    pod = a_pod("web-1", node_name="node", labels={"app": "web"})
-    expected = f"pod default/web-1 is held by {why}" if why else ""
-    assert why_not_evicted(pod, PdbLimits(budgets), 0.0) == expected

@@ -142,17 +142,75 @@ def test_a_disruption_budget_is_respected_and_explained() -> None:
             await env.wait(5)
             await env.client.delete(Node, target.name)
             await _expect_stalled(env, target.name, seconds=60)
-            messages = {event.message for event in await env.events("FailedDraining")}
+            (event,) = await env.events("FailedDraining")
             why = (
-                "pod default/web is held by PodDisruptionBudget budget: minAvailable 1, 1 healthy of 1, "
-                "1 must stay; it can never allow an eviction"
+                "pod default/web: PodDisruptionBudget default/budget: minAvailable 1 of 1 pod can never "
+                "allow an eviction; raise replicas to 2 or set maxUnavailable 1"
             )
-            assert f"Failed to drain node, 1 pods are waiting to be evicted: {why}" in messages
-            assert f"Failed to drain node, {why}" in messages
+            assert event.message == f"Failed to drain node, 1 pods are waiting to be evicted: {why}"
+            drained = conditions.get((await env.claims())[0].status.conditions, "Drained")
+            assert drained is not None
+            assert (drained.status, drained.reason, drained.message) == ("Unknown", "Draining", why)
             refused = env.metric("karpenter_pods_eviction_requests_total", code="429")
             assert 5 <= refused <= 25, refused
             await env.client.delete(PodDisruptionBudget, "budget", namespace="default")
             await _expect_gone(env, target.name)
+
+    run_virtual(scenario())
+
+
+def test_a_drain_that_cannot_finish_says_so_within_seconds() -> None:
+    """Event, condition and gauges name the cause at once; they follow when it is another, and end with it."""
+
+    async def scenario() -> None:
+        async with environment(rooms=ROOMS) as env:
+            target = await _a_node_with(env, a_pod("web", labels={"app": "web"}))
+            await env.create(a_pdb(max_unavailable=0))
+            await env.wait(5)
+            await env.client.delete(Node, target.name)
+            await env.wait(2)
+            never = {"nodepool": "default", "reason": "pdbNever"}
+            held = {"nodepool": "default", "reason": "doNotDisrupt"}
+            assert "can never allow an eviction" in (await env.expect_event("FailedDraining")).message
+            assert "can never allow" in await _drained_message(env)
+            assert env.metric("karpenter_nodes_drain_blocked", **never) == 1
+            await env.wait(58)
+            assert env.metric("karpenter_nodes_drain_blocked_seconds", **never) == pytest.approx(60, abs=2)
+            hold = merge({"metadata": {"annotations": HELD}})
+            await env.client.patch(Pod, "web", hold, namespace="default")
+            await env.client.delete(PodDisruptionBudget, "budget", namespace="default")
+            await env.wait(15)
+            assert "remove the annotation" in await _drained_message(env)
+            assert any("remove the annotation" in e.message for e in await env.events("FailedDraining"))
+            assert env.metric("karpenter_nodes_drain_blocked", **never) == 0
+            assert env.metric("karpenter_nodes_drain_blocked", **held) == 1
+            await env.client.patch(Pod, "web", RELEASE, namespace="default")
+            await _expect_gone(env, target.name)
+            assert "drain_blocked{" not in env.operator.metrics.render().decode()
+
+    run_virtual(scenario())
+
+
+async def _drained_message(env: Environment) -> str:
+    drained = conditions.get((await env.claims())[0].status.conditions, "Drained")
+    assert drained is not None
+    assert (drained.status, drained.reason) == ("Unknown", "Draining")
+    return drained.message
+
+
+def test_a_stuck_drain_writes_little() -> None:
+    """In an hour without change the claim is not written again, and events repeat every two minutes."""
+
+    async def scenario() -> None:
+        async with environment(rooms=ROOMS) as env:
+            target = await _a_node_with(env, a_pod("held", annotations=HELD))
+            await env.client.delete(Node, target.name)
+            await env.wait(60)
+            before = (await env.claims())[0].metadata.resource_version
+            events = len(await env.events("FailedDraining"))
+            await _expect_stalled(env, target.name, seconds=3600)
+            assert (await env.claims())[0].metadata.resource_version == before
+            assert 25 <= len(await env.events("FailedDraining")) - events <= 31
 
     run_virtual(scenario())
 
@@ -169,7 +227,7 @@ def test_two_budgets_over_one_pod_are_told_apart() -> None:
             await env.client.delete(Node, target.name)
             await _expect_stalled(env, target.name, seconds=40)
             messages = " ".join(event.message for event in await env.events("FailedDraining"))
-            assert "pod default/web is covered by several PodDisruptionBudgets (one, two)" in messages
+            assert "pod default/web: PodDisruptionBudgets default/one, default/two cover it" in messages
             await env.client.delete(PodDisruptionBudget, "two", namespace="default")
             await _expect_gone(env, target.name)
 
@@ -230,6 +288,7 @@ def test_a_budget_does_not_hold_past_the_deadline() -> None:
             pod = a_pod("web", labels={"app": "web"})
             target = await _a_node_with(env, pod, termination_grace_period="90s")
             await env.create(a_pdb(max_unavailable=0))
+            await env.wait(5)  # a pod that does not run yet would need nobody's consent
             await env.client.delete(Node, target.name)
             await _expect_stalled(env, target.name, seconds=55)
             await _expect_gone(env, target.name, within=60)

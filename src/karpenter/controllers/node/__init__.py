@@ -2,6 +2,7 @@
 
 from karpenter.controllers.context import Context
 from karpenter.controllers.node import health
+from karpenter.controllers.node.blockers import Blockers
 from karpenter.controllers.node.eviction import EvictionQueue
 from karpenter.controllers.node.termination import Termination
 from karpenter.runtime import Controller, Singleton
@@ -11,6 +12,7 @@ __all__ = ["build"]
 
 def build(context: Context) -> list[Controller | Singleton]:
     """Return the node controllers."""
-    evictions = EvictionQueue(context)
-    termination = Termination(context, evictions)
+    blockers = Blockers(context)
+    evictions = EvictionQueue(context, blockers)
+    termination = Termination(context, evictions, blockers)
     return [evictions.controller, termination.controller, *health.build(context)]

@@ -52,6 +52,24 @@ def needs_force_delete(pod: Pod, now: float, deadline: float | None) -> bool:
     return grace is not None and now > deadline - grace
 
 
+def next_look(
+    waiting: Sequence[Pod], now: float, deadline: float | None, *, least: float, most: float
+) -> float:
+    """Return in how many seconds a drain should be looked at again should nothing be heard of its pods.
+
+    That is when a pod has to be forced or a terminating one is given up, within `least` and `most`; `least`
+    too while pods are due to end.
+    """
+    moments = [now + most]
+    for pod in waiting:
+        if pod.metadata.deletion_timestamp is not None:
+            ends = parse_time(pod.metadata.deletion_timestamp)
+            moments.append(ends if ends > now else ends + podlib.STUCK_TERMINATING_SECONDS)
+        elif deadline is not None:
+            moments.append(deadline - (pod.spec.termination_grace_period_seconds or 0))
+    return max(least, min(moments) - now)
+
+
 def grace_seconds(now: float, deadline: float) -> int:
     """Return the grace a forced pod gets: until the deadline, never none at all."""
     return max(int(deadline - now), 1)

@@ -10,11 +10,10 @@ from karpenter.apis.conditions import get
 from karpenter.apis.core import Node, Pod
 from karpenter.base.timestamps import format_time
 from karpenter.controllers.context import Context
-from karpenter.controllers.node.blockers import why_not_evicted
+from karpenter.controllers.node.blockers import Blockers
 from karpenter.controllers.node.drain import grace_seconds, needs_force_delete
 from karpenter.kube.errors import ApiError, Conflict, NotFound, TooManyRequests
 from karpenter.model import pods as podlib
-from karpenter.model.pdbs import PdbLimits
 from karpenter.runtime import Backoff, Controller, Requeue, Result
 
 log = structlog.get_logger()
@@ -26,8 +25,9 @@ _FORCEFUL = "Forceful Termination"
 class EvictionQueue:
     """Pods on their way out, by key, each with its node's deadline."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, blockers: Blockers | None = None) -> None:
         self._context = context
+        self._blockers = blockers or Blockers(context)
         self._pods = context.cache.informer(Pod)
         self._nodes = context.cache.informer(Node)
         self._wanted: dict[str, tuple[str, float | None]] = {}
@@ -123,13 +123,8 @@ class EvictionQueue:
 
     def _tell_blocked(self, pod: Pod, error: ApiError) -> None:
         node = self._nodes.get(pod.spec.node_name)
-        if node is None:
-            return
-        limits = PdbLimits(self._context.cluster.snapshot().pdbs)
-        why = why_not_evicted(pod, limits, self._context.clock.now()) or error.message
-        self._context.recorder.publish(
-            node, "Warning", "FailedDraining", f"Failed to drain node, {why}", dedupe=(node.name, pod.key)
-        )
+        if node is not None:
+            self._blockers.tell_refused(node, pod, error.message)
 
     def _reason(self, pod: Pod) -> str:
         """Return why the pod's node goes."""

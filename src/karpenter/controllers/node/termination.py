@@ -18,21 +18,22 @@ from karpenter.cloudprovider import NodeClaimNotFound
 from karpenter.controllers.conditions import document as conditions_document
 from karpenter.controllers.conditions import with_condition
 from karpenter.controllers.context import Context
-from karpenter.controllers.node.blockers import why_not_evicted
-from karpenter.controllers.node.drain import plan_drain
+from karpenter.controllers.node.blockers import Blockers
+from karpenter.controllers.node.drain import next_look, plan_drain
 from karpenter.controllers.node.eviction import EvictionQueue
+from karpenter.disruption.drainblocks import in_words, volume_blocks
 from karpenter.kube.client import resource_of
 from karpenter.kube.errors import NotFound
 from karpenter.kube.informer import Change
 from karpenter.kube.patch import merge, strategic
 from karpenter.model import pods as podlib
-from karpenter.model.pdbs import PdbLimits
 from karpenter.runtime import Backoff, Controller, Requeue, Result
 
 log = structlog.get_logger()
 
 _MIN_DRAIN_SECONDS = 5.0  # the scheduler may bind a pod in the moment before it sees the taint
 _POLL_SECONDS = 1.0
+_IDLE_SECONDS = 10.0  # what changes by itself is heard of at once; this is for what passes unheard
 _INSTANCE_POLL_SECONDS = 5.0
 _DISRUPTED = Taint(key=labels.DISRUPTED_TAINT, effect="NoSchedule")
 _SHOWN = 5
@@ -46,9 +47,10 @@ _Outcome = tuple[NodeClaim | None, Result | None]
 class Termination:
     """Finalizes Nodes that are being deleted."""
 
-    def __init__(self, context: Context, evictions: EvictionQueue) -> None:
+    def __init__(self, context: Context, evictions: EvictionQueue, blockers: Blockers) -> None:
         self._context = context
         self._evictions = evictions
+        self._blockers = blockers
         self._attachments = context.cache.informer(VolumeAttachment)
         self._attachments.add_index("nodeName", lambda attachment: (attachment.spec.node_name,))
         self._nodes = context.cache.informer(Node)
@@ -78,6 +80,22 @@ class Termination:
             backoff=Backoff(0.1, 10.0),
         )
         self.controller.watch(self._nodes, _deleting)
+        self.controller.watch(context.cache.informer(Pod), self._freed)
+        self.controller.watch(self._attachments, self._freed)
+        self.controller.watch(context.cache.informer(NodeClaim), self._nodes_of)
+
+    def _nodes_of(self, change: Change[NodeClaim]) -> Iterable[str]:
+        """Name the nodes whose claim is going: its deadline may be another by now."""
+        if not change.object.deleting:
+            return ()
+        nodes = self._context.cluster.nodes_for(change.object.status.provider_id)
+        return [node.name for node in nodes if node.deleting]
+
+    def _freed(self, change: Change[Pod] | Change[VolumeAttachment]) -> Iterable[str]:
+        """Name the node whose drain a pod or a volume may have held: it has gone, or changed."""
+        name = change.object.spec.node_name
+        node = self._nodes.get(name) if name else None
+        return (name,) if node is not None and node.deleting else ()
 
     async def _reconcile(self, name: str) -> Result:
         node = self._nodes.get(name)
@@ -159,18 +177,21 @@ class Termination:
 
     async def _await_drain(self, node: Node, claim: NodeClaim | None, deadline: float | None) -> _Outcome:
         now = self._context.clock.now()
-        if claim is not None and conditions.get(claim.status.conditions, "Drained") is None:
-            claim = await self._set(claim, "Drained", "Unknown", "Draining")
         drain = plan_drain(self._context.cluster.pods_on(node.name), now, deadline)
+        blocks = self._blockers.of(node, drain.waiting, deadline)
+        self._blockers.note(node, blocks)
+        drained = conditions.get(claim.status.conditions, "Drained") if claim is not None else None
+        if claim is not None and (drained is None or drained.status != "True"):
+            claim = await self._tell(node, claim, "Drained", "Draining", in_words(blocks, deadline))
+            drained = conditions.get(claim.status.conditions, "Drained")
         for pod in drain.evict:
             self._evictions.add(pod, deadline)
         if drain.waiting:
-            self._tell_waiting(node, drain.waiting, now)
-            return claim, _WAIT
-        if claim is None:
-            return None, None
-        drained = conditions.get(claim.status.conditions, "Drained")
-        if drained is not None and drained.status == "True":
+            self._blockers.tell(node, len(drain.waiting), blocks, deadline)
+            return claim, Result(
+                next_look(drain.waiting, now, deadline, least=_POLL_SECONDS, most=_IDLE_SECONDS)
+            )
+        if claim is None or (drained is not None and drained.status == "True"):
             return claim, None
         since = _since(drained)
         if since is not None and now - since < _MIN_DRAIN_SECONDS:
@@ -179,52 +200,56 @@ class Termination:
         self._drained.labels(node.metadata.labels.get(labels.NODEPOOL, "")).inc()
         return claim, None
 
-    def _tell_waiting(self, node: Node, waiting: tuple[Pod, ...], now: float) -> None:
-        """Say that the drain waits, and for what: the first pod that something holds, with the arithmetic."""
-        limits = PdbLimits(self._context.cluster.snapshot().pdbs)
-        why = next((text for pod in waiting if (text := why_not_evicted(pod, limits, now))), "")
-        self._context.recorder.publish(
-            node,
-            "Warning",
-            "FailedDraining",
-            f"Failed to drain node, {len(waiting)} pods are waiting to be evicted"
-            + (f": {why}" if why else ""),
-            dedupe=(node.name,),
-        )
-
     async def _await_volumes(self, node: Node, claim: NodeClaim | None, deadline: float | None) -> _Outcome:
         pending = self._pending_volumes(node)
-        if not pending:
-            return await self._volumes(claim, "True"), None
-        if deadline is not None and self._context.clock.now() > deadline:
-            return await self._volumes(claim, "False", "TerminationGracePeriodElapsed"), None
-        shown = ", ".join(pending[:_SHOWN])
-        more = f" and {len(pending) - _SHOWN} other(s)" if len(pending) > _SHOWN else ""
+        now = self._context.clock.now()
+        if not pending or (deadline is not None and now > deadline):
+            self._blockers.forget(node.name)
+            if claim is None:
+                return None, None
+            if not pending:
+                return await self._set(claim, "VolumesDetached", "True"), None
+            return await self._set(claim, "VolumesDetached", "False", "TerminationGracePeriodElapsed"), None
+        blocks = volume_blocks(pending)
+        self._blockers.note(node, blocks)
+        names = [attachment.name for attachment in pending]
+        more = f" and {len(names) - _SHOWN} other(s)" if len(names) > _SHOWN else ""
         self._context.recorder.publish(
             node,
             "Normal",
             "AwaitingVolumeDetachment",
-            f"Awaiting deletion of bound volumeattachments ({shown}{more})",
+            f"Awaiting deletion of bound volumeattachments ({', '.join(names[:_SHOWN])}{more})",
             dedupe=(node.name,),
         )
-        return await self._volumes(claim, "Unknown", "AwaitingVolumeDetachment"), _WAIT
+        if claim is not None:
+            words = in_words(blocks)
+            claim = await self._tell(node, claim, "VolumesDetached", "AwaitingVolumeDetachment", words)
+        left = _IDLE_SECONDS if deadline is None else max(_POLL_SECONDS, deadline - now)
+        return claim, Result(min(left, _IDLE_SECONDS))
 
-    async def _volumes(
-        self, claim: NodeClaim | None, status: ConditionStatus, reason: str = ""
-    ) -> NodeClaim | None:
-        return None if claim is None else await self._set(claim, "VolumesDetached", status, reason)
+    async def _tell(self, node: Node, claim: NodeClaim, kind: str, reason: str, words: str) -> NodeClaim:
+        """Let the claim say that a condition is still to come, and what holds it."""
+        known = conditions.get(claim.status.conditions, kind)
+        there = known is not None and (known.status, known.reason) == ("Unknown", reason)
+        if known is not None and there and known.message == words:
+            return claim
+        if known is not None and there and known.message and not self._blockers.may_rewrite(node):
+            return claim
+        claim = await self._set(claim, kind, "Unknown", reason, words)
+        self._blockers.written(node)
+        return claim
 
-    def _pending_volumes(self, node: Node) -> list[str]:
+    def _pending_volumes(self, node: Node) -> list[VolumeAttachment]:
         """Return the attachments to wait for: not those of pods that the drain leaves alone."""
         now = self._context.clock.now()
         staying = [
             pod for pod in self._context.cluster.pods_on(node.name) if not podlib.is_drainable(pod, now)
         ]
-        claims = self._context.cluster.snapshot().volume_claims
+        claims = self._context.cluster.volume_claims()
         used = {key for pod in staying for key in _volume_claims_of(pod)}
         kept = {claims[key].spec.volume_name for key in used if key in claims}
         return [
-            attachment.name
+            attachment
             for attachment in self._attachments.by_index("nodeName", node.name)
             if (volume := attachment.spec.source.persistent_volume_name) and volume not in kept
         ]
@@ -240,12 +265,15 @@ class Termination:
         claim = await self._set(claim, "InstanceTerminating", "True")
         return claim, None if gone else Result(requeue_after=_INSTANCE_POLL_SECONDS)
 
-    async def _set(self, claim: NodeClaim, kind: str, status: ConditionStatus, reason: str = "") -> NodeClaim:
+    async def _set(
+        self, claim: NodeClaim, kind: str, status: ConditionStatus, reason: str = "", message: str = ""
+    ) -> NodeClaim:
         """Set one condition of the claim, if it is not so already, and return the claim as it then is."""
         known = conditions.get(claim.status.conditions, kind)
-        if known is not None and (known.status, known.reason) == (status, reason or kind):
+        said = (status, reason or kind, message)
+        if known is not None and (known.status, known.reason, known.message) == said:
             return claim
-        changed = with_condition(claim, kind, status, reason or kind, now=self._context.clock.now())
+        changed = with_condition(claim, kind, status, said[1], message, now=self._context.clock.now())
         patch = merge(
             {"status": {"conditions": conditions_document(changed.status.conditions)}},
             resource_version=claim.metadata.resource_version,
@@ -254,6 +282,7 @@ class Termination:
 
     async def _finish(self, node: Node) -> Result:
         """Let the Node object go."""
+        self._blockers.forget(node.name)
         document = {
             "metadata": {
                 "$deleteFromPrimitiveList/finalizers": [labels.TERMINATION_FINALIZER],
