@@ -16,6 +16,7 @@ from karpenter.cloudprovider import (
     NodeClaimNotFound,
     NodeClass,
     NodeClassNotReady,
+    RegistrationHook,
     RepairPolicy,
 )
 from karpenter.cloudprovider.metered import MeteredProvider
@@ -65,6 +66,9 @@ class SlowCloud:
 
     def repair_policies(self) -> Sequence[RepairPolicy]:
         return (RepairPolicy("Ready", "False", 60.0),)
+
+    def registration_hooks(self) -> Sequence[RegistrationHook]:
+        return ()
 
 
 def test_calls_pass_through_and_are_timed_by_controller() -> None:

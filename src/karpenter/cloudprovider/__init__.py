@@ -8,6 +8,7 @@ from karpenter.cloudprovider.errors import (
     NodeClassNotReady,
     UnevaluatedNodePool,
 )
+from karpenter.cloudprovider.hooks import HookAnswer, RegistrationHook
 from karpenter.cloudprovider.protocol import (
     CloudProvider,
     NodeClass,
@@ -20,12 +21,14 @@ __all__ = [
     "CloudProvider",
     "CloudProviderError",
     "CreateError",
+    "HookAnswer",
     "InsufficientCapacity",
     "NodeClaimNotFound",
     "NodeClass",
     "NodeClassNotReady",
     "NodeClassStatus",
     "ProviderContext",
+    "RegistrationHook",
     "RepairPolicy",
     "UnevaluatedNodePool",
 ]

@@ -13,6 +13,7 @@ from karpenter.cloudprovider.errors import (
     NodeClaimNotFound,
     NodeClassNotReady,
 )
+from karpenter.cloudprovider.hooks import RegistrationHook
 from karpenter.cloudprovider.protocol import CloudProvider, NodeClass, RepairPolicy
 from karpenter.model.instancetype import InstanceType
 
@@ -69,6 +70,9 @@ class MeteredProvider:
 
     def repair_policies(self) -> Sequence[RepairPolicy]:
         return self.inner.repair_policies()
+
+    def registration_hooks(self) -> Sequence[RegistrationHook]:
+        return self.inner.registration_hooks()
 
     async def _call(self, method: str, call: Awaitable[T]) -> T:
         values = (_controller(), method, self.name)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from karpenter.apis.karpenter import NodeClaim, NodePool
+from karpenter.cloudprovider.hooks import RegistrationHook
 from karpenter.cloudprovider.overlaystore import OverlayStore
 from karpenter.cloudprovider.protocol import CloudProvider, NodeClass, RepairPolicy
 from karpenter.model.instancetype import InstanceType
@@ -45,3 +46,6 @@ class OverlaidProvider:
 
     def repair_policies(self) -> Sequence[RepairPolicy]:
         return self.inner.repair_policies()
+
+    def registration_hooks(self) -> Sequence[RegistrationHook]:
+        return self.inner.registration_hooks()

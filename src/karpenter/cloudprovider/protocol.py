@@ -10,6 +10,7 @@ from karpenter.apis.meta import Condition, KubeObject, Object
 from karpenter.base.clock import Clock
 from karpenter.base.metrics import Metrics
 from karpenter.base.randomness import Random
+from karpenter.cloudprovider.hooks import RegistrationHook
 from karpenter.cloudprovider.overlaystore import OverlayStore
 from karpenter.kube.client import Client
 from karpenter.kube.informer import Cache
@@ -113,4 +114,8 @@ class CloudProvider(Protocol):
 
     def repair_policies(self) -> Sequence[RepairPolicy]:
         """Return the node conditions that justify a replacement."""
+        ...
+
+    def registration_hooks(self) -> Sequence[RegistrationHook]:
+        """Return what is asked before a node that has joined may take pods; the same ones every time."""
         ...

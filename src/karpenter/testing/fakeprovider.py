@@ -21,6 +21,7 @@ from karpenter.cloudprovider import (
     NodeClaimNotFound,
     NodeClass,
     ProviderContext,
+    RegistrationHook,
     RepairPolicy,
 )
 from karpenter.cloudprovider.overlaystore import OverlayStore
@@ -71,6 +72,8 @@ class FakeCloud:
             RepairPolicy("Ready", "False", 600.0),
             RepairPolicy("Ready", "Unknown", 600.0),
         ]
+        self.hooks: list[RegistrationHook] = []
+        """What is asked before nodes may take pods."""
         self.created: list[NodeClaim] = []
         """Every machine ever launched."""
         self.deleted: list[str] = []
@@ -218,6 +221,9 @@ class FakeProvider:
 
     def repair_policies(self) -> Sequence[RepairPolicy]:
         return tuple(self.cloud.repair_policies)
+
+    def registration_hooks(self) -> Sequence[RegistrationHook]:
+        return tuple(self.cloud.hooks)
 
     async def _tend(self, provider_id: str) -> None:
         """Bring one machine nearer to joining."""

@@ -1,6 +1,8 @@
 """Tying the Node that joined to its claim, and letting pods onto it."""
 
-from typing import Any
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
@@ -10,17 +12,31 @@ from karpenter.apis.conditions import is_true
 from karpenter.apis.core import Node, Taint
 from karpenter.apis.karpenter import NodeClaim
 from karpenter.apis.meta import OwnerReference
+from karpenter.cloudprovider import HookAnswer, RegistrationHook
 from karpenter.controllers import conditions
 from karpenter.controllers.context import Context
 from karpenter.controllers.nodeclaim.nominations import Nominations
-from karpenter.controllers.nodeclaim.step import Step
+from karpenter.controllers.nodeclaim.step import Step, StepError
 from karpenter.kube.patch import merge
 from karpenter.model import taints
+from karpenter.runtime import Requeue, Result
 from karpenter.state.reservations import PLANNED_PODS
 
 log = structlog.get_logger()
 
 TAINT_MISSING = "missing taint prevents registration-related race conditions on karpenter-managed nodes"
+
+
+class Asked(NamedTuple):
+    """What the cloud's hooks say of one node together."""
+
+    claim: NodeClaim
+    """With the labels and annotations they want it to have."""
+    pending: list[str]
+    """Names of hooks for which it must wait, in the cloud's order; empty: it may take pods."""
+    again_after: float | None
+    """Seconds until those are to be asked again, as far as they say."""
+    errors: list[Exception]
 
 
 class Registration:
@@ -29,6 +45,7 @@ class Registration:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._nominations = Nominations(context)
+        self._hooks = tuple(context.provider.registration_hooks())
 
     async def run(self, claim: NodeClaim) -> Step:
         """Register once exactly one Node has the claim's provider id; duplicates that go are forgiven."""
@@ -72,22 +89,80 @@ class Registration:
                 "conditions on Karpenter-managed nodes",
                 dedupe=[claim.metadata.uid],
             )
+        asked = await ask(self._hooks, claim, node)
+        if asked.pending:
+            return await self._wait_for(asked, node)
+        claim = asked.claim
         await self._nominations.promise(claim, node)
-        await self._sync(claim, node)
+        await self._sync(node, registered_changes(claim, node))
         status = msgspec.structs.replace(claim.status, node_name=node.name)
         claim = msgspec.structs.replace(claim, status=status)
         return Step(conditions.with_condition(claim, "Registered", "True", now=self._context.clock.now()))
 
-    async def _sync(self, claim: NodeClaim, node: Node) -> None:
-        """Write onto the Node what the claim says, and take the unregistered taint off, all in one patch."""
-        changes = registered_changes(claim, node)
+    async def _wait_for(self, asked: Asked, node: Node) -> Step:
+        """Give the Node what its claim says, but for leave to take pods; say who has not given that."""
+        await self._sync(node, synced_changes(asked.claim, node))
+        claim = conditions.with_condition(
+            asked.claim,
+            "Registered",
+            "Unknown",
+            "RegistrationHookPending",
+            ", ".join(asked.pending),
+            now=self._context.clock.now(),
+        )
+        if asked.errors:
+            raise StepError(claim, asked.errors[0]) from asked.errors[0]
+        if asked.again_after is None:
+            raise StepError(claim, Requeue(f"{claim.name} waits for {asked.pending}"))
+        return Step(claim, Result(asked.again_after))
+
+    async def _sync(self, node: Node, changes: dict[str, Any]) -> None:
+        """Write onto the Node what the claim says, all in one patch."""
         if changes:
             patch = merge(changes, resource_version=node.metadata.resource_version)
             await self._context.client.patch(Node, node.name, patch)
 
 
+async def ask(hooks: Sequence[RegistrationHook], claim: NodeClaim, node: Node) -> Asked:
+    """Ask all hooks at the same time; what one of them raises does not keep the others from answering."""
+    answers = await asyncio.gather(
+        *(hook.on_registration(claim, node) for hook in hooks), return_exceptions=True
+    )
+    pending: list[str] = []
+    errors: list[Exception] = []
+    again: list[float] = []
+    labels, notes = dict(claim.metadata.labels), dict(claim.metadata.annotations)
+    for hook, answer in zip(hooks, answers, strict=True):
+        if isinstance(answer, HookAnswer):
+            labels.update(answer.labels)
+            notes.update(answer.annotations)
+            if answer.pending:
+                pending.append(hook.name)
+                again.extend([answer.again_after_seconds] if answer.again_after_seconds is not None else [])
+        elif isinstance(answer, Exception):
+            pending.append(hook.name)
+            errors.append(answer)
+        else:
+            raise answer
+    metadata = msgspec.structs.replace(claim.metadata, labels=labels, annotations=notes)
+    claim = msgspec.structs.replace(claim, metadata=metadata)
+    return Asked(claim, pending, min(again, default=None), errors)
+
+
 def registered_changes(claim: NodeClaim, node: Node) -> dict[str, Any]:
     """Return the merge patch that makes `node` the registered node of `claim`; empty when it is."""
+    allowed = [taint for taint in synced_taints(claim, node) if not taint.matches(taints.UNREGISTERED)]
+    return _changes(claim, node, {known.REGISTERED: "true"}, allowed)
+
+
+def synced_changes(claim: NodeClaim, node: Node) -> dict[str, Any]:
+    """Return the merge patch that gives `node` what `claim` says while it must not take pods yet."""
+    return _changes(claim, node, {}, synced_taints(claim, node))
+
+
+def _changes(
+    claim: NodeClaim, node: Node, labels: dict[str, str], wanted_taints: list[Taint]
+) -> dict[str, Any]:
     meta = node.metadata
     metadata: dict[str, Any] = {}
     if known.TERMINATION_FINALIZER not in meta.finalizers:
@@ -95,25 +170,27 @@ def registered_changes(claim: NodeClaim, node: Node) -> dict[str, Any]:
     if not any(o.uid == claim.metadata.uid for o in meta.owner_references):
         owners = [*meta.owner_references, _owner(claim)]
         metadata["ownerReferences"] = [msgspec.to_builtins(owner) for owner in owners]
-    wanted = {**claim.metadata.labels, known.REGISTERED: "true"}
+    wanted = {**claim.metadata.labels, **labels}
     if changed := {k: v for k, v in sorted(wanted.items()) if meta.labels.get(k) != v}:
         metadata["labels"] = changed
     notes = {k: v for k, v in claim.metadata.annotations.items() if k != PLANNED_PODS}
     if changed := {k: v for k, v in sorted(notes.items()) if meta.annotations.get(k) != v}:
         metadata["annotations"] = changed
     changes: dict[str, Any] = {"metadata": metadata} if metadata else {}
-    merged = synced_taints(claim, node)
-    if merged != node.spec.taints:
-        changes["spec"] = {"taints": [msgspec.to_builtins(taint) for taint in merged]}
+    if wanted_taints != node.spec.taints:
+        changes["spec"] = {"taints": [msgspec.to_builtins(taint) for taint in wanted_taints]}
     return changes
 
 
 def synced_taints(claim: NodeClaim, node: Node) -> list[Taint]:
-    """Return the taints of `node` once it is registered."""
-    merged = list(node.spec.taints)
-    if node.metadata.labels.get(known.DO_NOT_SYNC_TAINTS) != "true":
-        merged = taints.merge(taints.merge(merged, claim.spec.taints), claim.spec.startup_taints)
-    return [taint for taint in merged if not taint.matches(taints.UNREGISTERED)]
+    """Return the taints of `node` with those of its claim.
+
+    They are given once, along with our finalizer: what was taken off the node since stays off.
+    """
+    synced = known.TERMINATION_FINALIZER in node.metadata.finalizers
+    if synced or node.metadata.labels.get(known.DO_NOT_SYNC_TAINTS) == "true":
+        return list(node.spec.taints)
+    return taints.merge(taints.merge(node.spec.taints, claim.spec.taints), claim.spec.startup_taints)
 
 
 def _owner(claim: NodeClaim) -> OwnerReference:

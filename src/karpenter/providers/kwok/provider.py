@@ -28,6 +28,7 @@ from karpenter.cloudprovider import (
     NodeClass,
     NodeClassNotReady,
     ProviderContext,
+    RegistrationHook,
     RepairPolicy,
 )
 from karpenter.kube.errors import AlreadyExists, NotFound
@@ -132,6 +133,9 @@ class KwokProvider:
             RepairPolicy("Ready", "False", _UNHEALTHY_SECONDS),
             RepairPolicy("Ready", "Unknown", _UNHEALTHY_SECONDS),
         )
+
+    def registration_hooks(self) -> Sequence[RegistrationHook]:
+        return ()
 
     def _offers_for(self, claim: NodeClaim) -> PriceOrder:
         """Return what the claim's pool can buy, by the prices it sees. Raises UnevaluatedNodePool."""
