@@ -57,13 +57,12 @@ class PodClass(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Kind(msgspec.Struct, frozen=True, cache_hash=True):
-    """What two pods of one class have in common; the grouping key."""
+    """What two pods of one class have in common, besides what they have to do with other pods."""
 
     requests: tuple[tuple[str, int], ...]
     variants: tuple[Variant, ...]
     ports: frozenset[Port]
     priority: int
-    profile: Profile
     refused: tuple[str, str, str] | None
 
 
@@ -81,34 +80,27 @@ def classify(problem: Problem, topology: Topology, drives: Drives) -> list[PodCl
         )
         for taint in taints
     )
-    encoder = msgspec.msgpack.Encoder(order="deterministic")
-    kinds: dict[object, _Kind] = {}
-    groups: dict[_Kind, list[Pod]] = {}
-    for pod in problem.pods:
-        # Pods of one workload have equal specs: the costly look at a spec is taken once for all of them.
-        shape: object = (spec := encoder.encode(pod.spec))
-        if pod.spec.volumes or pod.status.container_statuses or pod.status.init_container_statuses:
-            shape = pod_key(pod)
-        kind = kinds.get(shape)
+    kinds: dict[bytes, _Kind] = {}
+    groups: dict[tuple[_Kind, Profile], list[Pod]] = {}
+    for group in topology.alike:
+        kind = kinds.get(group.shape)
         if kind is None:
-            kind = kinds[shape] = _kind_of(pod, problem, drives, prefer_no_schedule)
-        profile = topology.profile(pod, spec)
-        if profile != kind.profile and kind.refused is None:
-            kind = _with_profile(kind, profile)
-        groups.setdefault(kind, []).append(pod)
+            kind = kinds[group.shape] = _kind_of(group.pods[0], problem, drives, prefer_no_schedule)
+        profile = Profile() if kind.refused else topology.profile(group)
+        groups.setdefault((kind, profile), []).extend(group.pods)
     classes = []
-    for kind, members in groups.items():
-        members.sort(key=_age)
+    for (kind, profile), members in groups.items():
+        ages = sorted(_age(pod) for pod in members)
         classes.append(
             (
-                _age(members[0]),
+                ages[0],
                 PodClass(
-                    pods=tuple(pod_key(p) for p in members),
+                    pods=tuple(key for _, _, key in ages),
                     requests=dict(kind.requests),
-                    variants=kind.variants,
+                    variants=_avoiding(kind.variants, profile.avoid),
                     ports=kind.ports,
                     priority=kind.priority,
-                    profile=kind.profile,
+                    profile=profile,
                     refusal=_refusal(kind.refused),
                 ),
             )
@@ -118,6 +110,7 @@ def classify(problem: Problem, topology: Topology, drives: Drives) -> list[PodCl
 
 
 def _age(pod: Pod) -> tuple[str, str, str]:
+    """Return what orders pods from the oldest to the youngest; its key comes last."""
     return (pod.metadata.creation_timestamp or "", pod.metadata.uid, pod_key(pod))
 
 
@@ -146,18 +139,15 @@ def _kind_of(pod: Pod, problem: Problem, drives: Drives, prefer_no_schedule: boo
         variants=() if refused else variants,
         ports=host_ports(pod),
         priority=pod.spec.priority or 0,
-        profile=Profile(),
         refused=refused,
     )
 
 
-def _with_profile(kind: _Kind, profile: Profile) -> _Kind:
-    variants = kind.variants
-    if profile.avoid:
-        variants = tuple(
-            Variant(v.requirements.merge(profile.avoid), v.tolerations, v.tier) for v in kind.variants
-        )
-    return msgspec.structs.replace(kind, profile=profile, variants=variants)
+def _avoiding(variants: tuple[Variant, ...], places: Requirements) -> tuple[Variant, ...]:
+    """Return `variants`, each of them with `places` to keep out of."""
+    if not places:
+        return variants
+    return tuple(Variant(v.requirements.merge(places), v.tolerations, v.tier) for v in variants)
 
 
 def unsupported(pod: Pod, options: SolveOptions) -> tuple[str, str, str] | None:

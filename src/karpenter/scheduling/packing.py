@@ -193,7 +193,7 @@ def fill(
     )
     room: list[int] = space.room[chosen].tolist()
     admitted = queue.waiting.admitted(space, start, chosen).copy()
-    inside = admitted if founding else admitted & ~queue.waiting.barred(pattern.held)
+    inside = admitted if founding else admitted & queue.waiting.welcomed(pattern.held)
 
     def add(position: int, most: int) -> None:
         nonlocal inside
@@ -204,7 +204,7 @@ def fill(
             fit = room[column] // amount
             if fit < count:
                 count = fit
-        if not ask.profile.alone:
+        if count > 0 and not ask.profile.alone:
             count = min(count, topology.allowance(ask.profile, pattern.held))
             if not (pattern.founding or topology.welcome(ask.profile, pattern.held)):
                 count = 0
@@ -221,7 +221,7 @@ def fill(
             room[column] -= joined * amount
         if pattern.founding or not ask.profile.alone:
             pattern.founding = False
-            inside = admitted & ~queue.waiting.barred(pattern.held)
+            inside = admitted & queue.waiting.welcomed(pattern.held)
 
     for position, count in choice.counts.items():
         add(position, count)

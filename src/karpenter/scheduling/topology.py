@@ -17,6 +17,7 @@ from karpenter.model.pods import is_active, pod_key
 from karpenter.model.problem import Problem
 from karpenter.model.requirements import Requirement, Requirements
 from karpenter.model.snapshot import NodeView
+from karpenter.scheduling.alike import Alike, alike
 from karpenter.scheduling.catalogue import Amounts, Mask
 from karpenter.scheduling.domains import NO_DOMAINS, DomainLedger, Wide
 from karpenter.scheduling.terms import Group, Kind, Term, required_anti_terms, terms_of
@@ -95,6 +96,8 @@ class Topology:
         self._namespaces = problem.snapshot.namespaces
         self._soft = problem.options.respect_preferences
         self._moving = {pod_key(p) for p in problem.pods}
+        self.alike = alike(problem.pods)
+        """The pods to place, grouped."""
         self._numbers: dict[tuple[bytes, int], int] = {}
         self.rules: list[Rule] = []
         self._avoided: list[tuple[Group, str]] = []
@@ -102,11 +105,11 @@ class Topology:
         self._profiles: dict[tuple[bytes, str, tuple[tuple[str, str], ...]], Profile] = {}
         self._terms: dict[tuple[bytes, str], list[Term]] = {}
         self._shapes: dict[bytes, bytes] = {}
-        """The constraints of every spec seen."""
+        """The constraints of every shape of pods seen."""
         self._selecting: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[int, ...]] = {}
         self.domains = DomainLedger()
         self._read_running(problem.snapshot.nodes)
-        self._read_pending(problem.pods)
+        self._read_pending(group.pods[0] for group in self.alike)
         if self.domains.groups:
             self.domains.count(problem, self._moving)
 
@@ -162,15 +165,14 @@ class Topology:
             (spec.affinity, spec.topology_spread_constraints, spec.node_selector, spec.tolerations)
         )
 
-    def profile(self, pod: Pod, shape: bytes | None = None) -> Profile:
-        """Return what `pod` has to do with the rules; `shape` is its encoded spec, where that is known."""
+    def profile(self, group: Alike) -> Profile:
+        """Return what the pods of `group` have to do with the rules."""
         if not self.rules and not self._avoided and not self.domains.groups:
             return _NOTHING
-        if shape is None:
-            shape = self._encoder.encode(pod.spec)
-        constraints = self._shapes.get(shape)
+        pod = group.pods[0]
+        constraints = self._shapes.get(group.shape)
         if constraints is None:
-            constraints = self._shapes[shape] = self._constraints(pod)
+            constraints = self._shapes[group.shape] = self._constraints(pod)
         key = (constraints, pod.namespace, tuple(sorted(pod.metadata.labels.items())))
         found = self._profiles.get(key)
         if found is None:

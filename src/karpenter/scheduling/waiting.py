@@ -13,6 +13,10 @@ from karpenter.scheduling.topology import Occupancy, Profile, Rule
 
 _EPSILON = 1e-9
 _NOWHERE = -1
+_MOST_STATES = 4096
+"""Of how many states of a node it is remembered whom they let in."""
+_SOME, _FULL, _TOO_MANY, _OWNED = 1, 2, 3, 4
+"""How many pods that a rule selects are on a node, for its maxSkew; and whether an owner of the rule is there."""
 Key = tuple[Variant, Profile, frozenset[Port]]
 
 
@@ -22,6 +26,7 @@ class Manners:
     def __init__(self, rules: Sequence[Rule]) -> None:
         """Start with no profiles."""
         self._rules = rules
+        self._anti: Mask = np.array([rule.kind == "anti" for rule in rules], dtype=np.bool_)
         self._numbers: dict[Profile, int] = {}
         self._minds: Mask = np.zeros((0, 5 * len(rules)), dtype=np.bool_)
 
@@ -34,7 +39,7 @@ class Manners:
         return found
 
     def _row(self, profile: Profile) -> Mask:
-        """Return which states of which rules bar a profile: those of `_states`, in their order."""
+        """Return which states of which rules bar a profile: those of `barred`, in their order."""
         row = np.zeros((5, len(self._rules)), dtype=np.bool_)
         for rule in profile.owned:
             kind = 0 if self._rules[rule].kind == "anti" else 1 if rule in profile.selected else 2
@@ -43,21 +48,25 @@ class Manners:
         row[4, list(profile.near)] = True
         return row.reshape(-1)
 
-    def barred(self, here: Occupancy) -> Mask:
-        """Return, by profile, whether a node that holds `here` takes no pod of it, for now or for good."""
-        size = len(self._rules)
-        states = np.zeros((5, size), dtype=np.bool_)
-        states[4] = True
+    def state(self, here: Occupancy) -> bytes:
+        """Return all that matters here about a node that holds `here`: a byte for each rule."""
+        state = bytearray(len(self._rules))
         for number, count in here.selected.items():
-            skew = self._rules[number].max_skew
-            states[:3, number] = count > 0, count >= skew, count > skew
-            states[4, number] = count == 0
+            if count:
+                skew = self._rules[number].max_skew
+                state[number] = _SOME if count < skew else _FULL if count == skew else _TOO_MANY
         for number, count in here.owners.items():
-            rule = self._rules[number]
-            states[3, number] = count > 0 and (
-                rule.kind == "anti" or here.selected.get(number, 0) >= rule.max_skew
-            )
-        barred: Mask = np.logical_or.reduce(self._minds & states.reshape(-1), axis=1)
+            if count:
+                state[number] |= _OWNED
+        return bytes(state)
+
+    def barred(self, state: bytes) -> Mask:
+        """Return, by profile, whether a node in this state takes no pod of it, for now or for good."""
+        flags = np.frombuffer(state, dtype=np.uint8)
+        level, owned = flags % _OWNED, flags >= _OWNED
+        full = level >= _FULL
+        states = (level > 0, full, level == _TOO_MANY, owned & (self._anti | full), level == 0)
+        barred: Mask = (self._minds & np.concatenate(states)).any(axis=1)
         return barred
 
 
@@ -76,6 +85,7 @@ class Waiting:
         self._profiles: list[int] = []
         self._profile_of: Amounts = np.zeros(0, dtype=np.int64)
         self._manners = Manners(rules)
+        self._welcomed: dict[bytes, Mask] = {}
         self._admitted: dict[tuple[int, Requirements, int], Mask] = {}
         for ask in asks:
             self.update(ask)
@@ -116,12 +126,18 @@ class Waiting:
         found = self._admitted[key] = more if known is None else np.concatenate([known, more])
         return found
 
-    def barred(self, here: Occupancy) -> Mask:
-        """Return, by kind, whether pods on a node keep its pods away."""
+    def welcomed(self, here: Occupancy) -> Mask:
+        """Return, by kind, whether the pods on a node that holds `here` let its pods in."""
         if len(self._profile_of) < len(self._profiles):
             self._profile_of = np.array(self._profiles, dtype=np.int64)
-        found: Mask = self._manners.barred(here)[self._profile_of]
-        return found
+            self._welcomed.clear()
+        state = self._manners.state(here)
+        known = self._welcomed.get(state)
+        if known is None:
+            if len(self._welcomed) >= _MOST_STATES:
+                self._welcomed.clear()
+            known = self._welcomed[state] = ~self._manners.barred(state)[self._profile_of]
+        return known
 
 
 class Queue:
