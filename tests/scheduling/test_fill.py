@@ -4,12 +4,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpenter.scheduling.asks import Origin, ask_for
+from karpenter.scheduling.asks import Origin, Outline
 from karpenter.scheduling.classes import classify
 from karpenter.scheduling.drives import Drives
 from karpenter.scheduling.packing import Choice, fill
 from karpenter.scheduling.passes import Pass
-from karpenter.scheduling.topology import Topology
+from karpenter.scheduling.topology import UNLIMITED, Topology
 from karpenter.scheduling.waiting import Waiting
 from karpenter.testing.builders import a_problem, an_instance_type, some_pods
 
@@ -33,12 +33,10 @@ def test_a_node_is_filled_up_and_never_over(groups: list[tuple[int, int, int]]) 
     (space,) = current.spaces
     asks = []
     for index, each in enumerate(classes):
-        wanted = current.axis.vector(each.requests)
-        needs = tuple((column, amount) for column, amount in enumerate(wanted.tolist()) if amount)
-        asks.append(
-            ask_for(index, each, wanted, needs, each.variants, each.pods, Origin(index, (), each.count))
-        )
-        asks[-1].home = 0
+        outline = Outline(each, current.axis.vector(each.requests), each.profile.on_nodes, most=UNLIMITED)
+        ask = outline.ask(each.variants, each.pods, Origin(index, (), each.count))
+        ask.index, ask.home = index, 0
+        asks.append(ask)
     queue = Waiting(asks, topology.rules).behind(asks[0])
     first = {}
     for position, each in enumerate(classes):

@@ -47,6 +47,6 @@ def test_who_is_barred_from_a_node_could_not_join_it(data: st.DataObject) -> Non
     crowd.append(here, 1)
     everybody = data.draw(st.lists(profiles(rules), min_size=1, max_size=4))
     numbers = [manners.number(profile) for profile in everybody]
-    barred = manners.barred(here)
+    barred = manners.barred(manners.state(here))
     for number, profile in zip(numbers, everybody, strict=True):
         assert bool(barred[number]) == (int(crowd.allowance(profile)[0]) == 0)

@@ -13,7 +13,7 @@ class Alike(msgspec.Struct, frozen=True):
     """Pods that differ only in name and age."""
 
     shape: bytes
-    """All that the pods say about themselves; their namespace and labels, by which others know them, aside."""
+    """All that they say of themselves; namespace and labels, by which others know them, aside."""
     pods: list[Pod]
     """At least one, in the order given."""
 

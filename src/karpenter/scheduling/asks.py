@@ -92,26 +92,30 @@ class Ask(msgspec.Struct):
         return found
 
 
-def ask_for(
-    index: int,
-    pod_class: PodClass,
-    wanted: Amounts,
-    needs: Needs,
-    variants: tuple[Variant, ...],
-    pods: Sequence[str],
-    origin: Origin,
-) -> Ask:
-    """Return an ask for some pods of a class."""
-    return Ask(
-        index=index,
-        wanted=wanted,
-        needs=needs,
-        requests=pod_class.requests,
-        variants=variants,
-        ports=pod_class.ports,
-        profile=pod_class.profile.on_nodes,
-        priority=pod_class.priority,
-        pods=list(pods),
-        origins=[origin],
-        remaining=len(pods),
-    )
+class Outline:
+    """What the asks for pods of one class have in common."""
+
+    def __init__(self, pod_class: PodClass, wanted: Amounts, profile: Profile, most: int) -> None:
+        """Note what a pod wants, and how many one empty node may hold."""
+        self._pod_class = pod_class
+        self._wanted = wanted
+        self._needs = tuple((column, amount) for column, amount in enumerate(wanted.tolist()) if amount)
+        self._profile = profile
+        self._most = most
+
+    def ask(self, variants: tuple[Variant, ...], pods: Sequence[str], origin: Origin) -> Ask:
+        """Return an ask for some pods of the class, where `variants` would do for them."""
+        return Ask(
+            index=-1,
+            wanted=self._wanted,
+            needs=self._needs,
+            requests=self._pod_class.requests,
+            variants=variants,
+            ports=self._pod_class.ports,
+            profile=self._profile,
+            priority=self._pod_class.priority,
+            pods=list(pods),
+            origins=[origin],
+            remaining=len(pods),
+            most=self._most,
+        )

@@ -71,13 +71,12 @@ class _Gauge(msgspec.Struct):
     open_domains: bool = False
     """There are fewer domains than the spread wants: the emptiest counts as empty."""
 
-    def permits(self, cell: int) -> bool:
-        """Tell whether one more pod in the cell keeps the constraint."""
-        here = self.counts[self.where[cell]]
+    def bounds(self) -> tuple[int, int]:
+        """Return the least and the most that a domain may count for one more pod there to be permitted."""
         if self.kind == "spread":
             least = 0 if self.open_domains else min(self.elsewhere, *self.counts)
-            return here + self.grows - least <= self.max_skew
-        return here > 0 if self.kind == "affinity" else here == 0
+            return 0, least + self.max_skew - self.grows
+        return (1, UNBOUNDED) if self.kind == "affinity" else (0, 0)
 
 
 class _Deal:
@@ -105,6 +104,19 @@ class _Deal:
         """Spreads of others that count these pods: they had better be level, too."""
         growing = (*(g for g in gauges if g.kind != "affinity"), *self.counted)
         self.by_one = any(g.grows for g in growing)
+        self.spreads = [*self.balance, *(g for g in self.soft if g.kind == "spread")]
+        self.uniform = self._uniform()
+        """Nothing but how full they are tells cells apart, as far as constraints go."""
+
+    def _uniform(self) -> bool:
+        if len(self.wide.keys) != 1 or not self.spreads or len({c.tier for c in self.cells}) != 1:
+            return False
+        if self.wide.affinities or self.wide.antis or len(self.spreads) != len(self.hard) + len(self.soft):
+            return False
+        counting = [*self.spreads, *self.counted]
+        return all(
+            g.grows and g.elsewhere == UNBOUNDED and (g.weight or not g.open_domains) for g in counting
+        )
 
     def _is_spread(self, number: int) -> bool:
         group = self.ledger.groups[number].group
@@ -167,8 +179,11 @@ class _Deal:
     ) -> int:
         """Put pods into the best cell that the rules permit; return how many."""
         best, rank = -1, None
+        limits = [(g.where, g.counts, *g.bounds()) for g in rules]
         for i, cell in enumerate(self.cells):
-            if self.dealt[i] < cell.room and all(g.permits(i) for g in rules):
+            if self.dealt[i] < cell.room and all(
+                low <= counts[where[i]] <= high for where, counts, low, high in limits
+            ):
                 here = (cell.company if company else 0, *self._rank(i))
                 if rank is None or here < rank:
                     best, rank = i, here
@@ -190,18 +205,11 @@ class _Deal:
     def _evenly(self, left: int) -> int:
         """Deal rounds of one pod to every cell at once, where all cells are equal; return how many pods."""
         cells = self.cells
-        rounds = left // len(cells) if cells else 0
-        spreads = [*self.balance, *(g for g in self.soft if g.kind == "spread")]
-        if not rounds or len(self.wide.keys) != 1 or not spreads:
+        if not self.uniform or left < len(cells):
             return 0
-        if self.wide.affinities or self.wide.antis or len(spreads) != len(self.hard) + len(self.soft):
+        if any(len(set(gauge.counts)) > 1 for gauge in (*self.spreads, *self.counted)):
             return 0
-        if any(c.tier != cells[0].tier for c in cells):
-            return 0
-        for gauge in (*spreads, *self.counted):
-            level = len(set(gauge.counts)) == 1 and gauge.elsewhere == UNBOUNDED
-            if not level or not gauge.grows or (gauge.open_domains and not gauge.weight):
-                return 0
+        rounds = left // len(cells)
         if any(c.free > dealt for c, dealt in zip(cells, self.dealt, strict=True)):
             # The last ones may lean towards nodes that are there, as far as the skew lets them.
             rounds -= max((g.max_skew for g in self.balance), default=0)
@@ -232,7 +240,9 @@ def why_not(
     """Return which constraint of which group keeps one more pod out of a domain; None: none does."""
     at = dict(zip(wide.keys, values, strict=True))
     for spread in wide.spreads:
-        if not spread.weight and not _within_skew(spread, at, wide, cells, ledger):
+        tally = ledger.groups[spread.group]
+        here = tally.pods.get(at[tally.group.key], 0) + spread.itself
+        if not spread.weight and here > _most(spread, wide, cells, ledger):
             return ("topologySpread", spread.group)
     for anti in wide.antis:
         tally = ledger.groups[anti.group]
@@ -249,32 +259,25 @@ def why_not(
     return None
 
 
-def holds(wide: Wide, values: Sequence[str], cells: Sequence[Cell], ledger: DomainLedger) -> bool:
-    """Tell whether pods counted already where keys have `values` keep their hard spreads as things stand."""
-    at = dict(zip(wide.keys, values, strict=True))
-    return all(
-        _within_skew(spread, at, wide, cells, ledger, more=0) for spread in wide.spreads if not spread.weight
-    )
+def holds(wide: Wide, taken: Sequence[Cell], cells: Sequence[Cell], ledger: DomainLedger) -> bool:
+    """Tell whether pods that are counted already in cells `taken` keep their hard spreads as things stand."""
+    for spread in wide.spreads:
+        if taken and not spread.weight:
+            tally, most = ledger.groups[spread.group], _most(spread, wide, cells, ledger)
+            position = wide.keys.index(tally.group.key)
+            if any(tally.pods.get(cell.values[position], 0) > most for cell in taken):
+                return False
+    return True
 
 
-def _within_skew(
-    spread: Spread,
-    at: dict[str, str],
-    wide: Wide,
-    cells: Sequence[Cell],
-    ledger: DomainLedger,
-    *,
-    more: int = 1,
-) -> bool:
-    """Tell whether `more` pods in a domain keep it at most maxSkew above the emptiest."""
+def _most(spread: Spread, wide: Wide, cells: Sequence[Cell], ledger: DomainLedger) -> int:
+    """Return how many pods a spread lets a domain hold: its maxSkew above the emptiest."""
     tally = ledger.groups[spread.group]
-    key = tally.group.key
-    position = wide.keys.index(key)
+    position = wide.keys.index(tally.group.key)
     domains = tally.present | {c.values[position] for c in cells}
-    least = min(tally.pods.get(d, 0) for d in domains)
     if len(domains) < spread.min_domains:
-        least = 0
-    return tally.pods.get(at[key], 0) + more * spread.itself - least <= spread.max_skew
+        return spread.max_skew
+    return min(tally.pods.get(d, 0) for d in domains) + spread.max_skew
 
 
 def refusal(wide: Wide, cells: Sequence[Cell], ledger: DomainLedger) -> Refusal:

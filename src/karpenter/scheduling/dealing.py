@@ -141,9 +141,8 @@ class Dealer:
                     self._deal(batch)
 
     def _spoilt(self, batch: _Batch) -> bool:
-        return any(
-            not assign.holds(batch.wide, cell.values, batch.cells, self._ledger) for cell, _ in batch.taken()
-        )
+        taken = [cell for cell, _ in batch.taken()]
+        return not assign.holds(batch.wide, taken, batch.cells, self._ledger)
 
     def _with_company(self, number: int, cells: list[assign.Cell]) -> list[assign.Cell]:
         """Note, for each cell, how many pods that must follow this class could not go there."""

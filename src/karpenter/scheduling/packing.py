@@ -5,8 +5,7 @@ hand is filled in thought with the pods that remain; the one that holds the most
 A class's worth is the least its pods can cost anywhere: what their scarcest resource costs on the best type.
 """
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -16,7 +15,7 @@ from karpenter.model.requirements import Requirements
 from karpenter.scheduling.asks import Ask
 from karpenter.scheduling.catalogue import Amounts, Mask, Prices
 from karpenter.scheduling.classes import Port
-from karpenter.scheduling.space import PoolSpace, conflicting, how_many
+from karpenter.scheduling.space import PoolSpace, conflicting
 from karpenter.scheduling.topology import Occupancy, Topology
 from karpenter.scheduling.waiting import Queue
 
@@ -75,7 +74,7 @@ def choose(space: PoolSpace, start: Requirements, prices: Prices, waiting: Queue
     limits = np.array([min(ask.most, ask.remaining) for ask in queue], dtype=np.int64)
     worth = np.array([ask.worth for ask in queue])
     joins = _joinable(space, start, prices, candidates, queue)
-    in_order = _fill_in_order(space.room[candidates], matrix, limits, joins, worth)
+    in_order = _fill_in_order(space.room[candidates], matrix, limits, joins, queue)
     ranking = np.lexsort((candidates, prices[candidates], -np.round(in_order / cost, 9)))
     best, counts = int(ranking[0]), {}
     ratio = float(in_order[best] / cost[best])
@@ -121,24 +120,36 @@ def _joinable(
     return joins
 
 
-def _fill_in_order(room: Amounts, matrix: Amounts, limits: Amounts, joins: Mask, worth: Prices) -> Prices:
+def _fill_in_order(
+    room: Amounts, matrix: Amounts, limits: Amounts, joins: Mask, queue: Sequence[Ask]
+) -> Prices:
     """Return, by type, the worth of what fits when each class in turn takes all it can."""
-    room = room.copy()
+    columns = np.flatnonzero(matrix.any(axis=0))
+    wants = matrix[:, columns, None].astype(np.float64)
+    free = room[:, columns].T.astype(np.float64)
     gained = np.zeros(len(room))
-    for first, last in _runs(matrix, joins, worth):
-        fit = np.minimum(how_many(room, matrix[first]), limits[first:last].sum()) * joins[first]
-        if fit.any():
-            room -= fit[:, None] * matrix[first]
-            gained += fit * worth[first]
+    most = [0, *np.cumsum(limits).tolist()]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for first, last in _runs(queue, joins):
+            # What is not wanted of nothing is no number, and no hindrance.
+            fit = np.floor(np.fmin.reduce(free / wants[first]))
+            fit = np.minimum(fit, most[last] - most[first]) * joins[first]
+            free -= fit * wants[first]
+            gained += fit * queue[first].worth
     return gained
 
 
-def _runs(matrix: Amounts, joins: Mask, worth: Prices) -> list[tuple[int, int]]:
-    """Return where neighbours begin and end that take the same on the same types."""
-    changes = (matrix[1:] != matrix[:-1]).any(axis=1) | (joins[1:] != joins[:-1]).any(axis=1)
-    changes |= worth[1:] != worth[:-1]
-    edges = [0, *(np.flatnonzero(changes) + 1).tolist(), len(matrix)]
-    return [(first, last) for first, last in itertools.pairwise(edges) if joins[first].any()]
+def _runs(queue: Sequence[Ask], joins: Mask) -> Iterator[tuple[int, int]]:
+    """Yield where neighbours begin and end that take the same on the same types."""
+    alike = [False, *(joins[1:] == joins[:-1]).all(axis=1).tolist()]
+    first = 0
+    for last in range(1, len(queue) + 1):
+        before, after = queue[first], queue[last] if last < len(queue) else None
+        if after and alike[last] and after.needs == before.needs and after.worth == before.worth:
+            continue
+        if joins[first].any():
+            yield first, last
+        first = last
 
 
 def _fill_by_worth(room: Amounts, matrix: Amounts, limits: Amounts, joins: Mask, worth: Prices) -> Amounts:
@@ -151,24 +162,23 @@ def _fill_by_worth(room: Amounts, matrix: Amounts, limits: Amounts, joins: Mask,
     counts = np.zeros((len(room), len(matrix)), dtype=np.int64)
     counts[:, 0] = 1
     columns = np.flatnonzero(matrix.any(axis=0))
-    wanted = matrix[:, columns].astype(np.float64)
-    while True:
-        free = room[:, columns].astype(np.float64)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            share = np.where(wanted > 0, wanted[None] / free[:, None], 0.0).max(axis=2)
-        fits = (share <= 1) & joins.T & (counts < limits) & np.all(free >= 0, axis=1)[:, None]
-        if not fits.any():
-            return counts
-        with np.errstate(divide="ignore"):
-            score = np.where(fits, worth / share, -1.0)
-        pick = score.argmax(axis=1)
-        open_rows = fits[rows, pick]
-        with np.errstate(divide="ignore"):
+    wanted = matrix[:, columns].T.astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        while True:
+            free = room[:, columns].T.astype(np.float64)
+            share = wanted[0] / free[0, :, None]
+            for column in range(1, len(columns)):
+                # What is not wanted of nothing is no number, and no hindrance.
+                np.fmax(share, wanted[column] / free[column, :, None], out=share)
+            fits: Mask = (share <= 1) & joins.T & (counts < limits) & (free >= 0).all(axis=0)[:, None]
+            if not fits.any():
+                return counts
+            pick = np.where(fits, worth / share, -1.0).argmax(axis=1)
             most = np.floor(1 / share[rows, pick] + _EPSILON)
-        step = np.minimum(np.ceil(most * _STEP), (limits[pick] - counts[rows, pick]))
-        step = np.where(open_rows, step, 0).astype(np.int64)
-        counts[rows, pick] += step
-        room -= step[:, None] * matrix[pick]
+            step = np.minimum(np.ceil(most * _STEP), (limits[pick] - counts[rows, pick]))
+            step = np.where(fits[rows, pick], step, 0).astype(np.int64)
+            counts[rows, pick] += step
+            room -= step[:, None] * matrix[pick]
 
 
 def fill(

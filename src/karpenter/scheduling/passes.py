@@ -5,11 +5,12 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from karpenter.base.quantity import Resources
 from karpenter.model.problem import LimitPrice, Plan, Problem
 from karpenter.model.reasons import Refusal, Unschedulable
 from karpenter.scheduling import assign
 from karpenter.scheduling.alternating import alternating
-from karpenter.scheduling.asks import Ask, Needs, Origin, ask_for
+from karpenter.scheduling.asks import Ask, Origin, Outline
 from karpenter.scheduling.bins import BinTable
 from karpenter.scheduling.bound import lower_bound
 from karpenter.scheduling.buying import Buyer
@@ -87,7 +88,7 @@ class Pass:
         bins = BinTable(self.spaces, topology, len(self.axis.names))
         self.buyer = Buyer(self.spaces, topology, problem.options, self.asks, bins)
         self._merged: dict[object, Ask] = {}
-        self._vectors: dict[int, tuple[Amounts, Needs]] = {}
+        self._outlines: dict[int, Outline] = {}
         self._on_nodes_already: dict[tuple[int, Values], int] = {}
         self.dealt: dict[tuple[int, Values], int] = {}
         """How many pods of a class were sent to which domains."""
@@ -205,26 +206,15 @@ class Pass:
         return self._ask(number, pod_class.variants, pod_class.pods, ())
 
     def _ask(self, number: int, variants: tuple[Variant, ...], pods: Sequence[str], cell: Values) -> Ask:
-        pod_class = self.classes[number]
-        wanted, needs = self._vectors.get(number) or self._vector(number)
-        ask = ask_for(
-            -1,
-            pod_class,
-            wanted,
-            needs,
-            variants,
-            pods,
-            Origin(number, cell, len(pods)),
-        )
-        on_one = self.topology.allowance(ask.profile, Occupancy.empty())
-        ask.most = 1 if ask.ports else on_one
-        return ask
+        outline = self._outlines.get(number)
+        if outline is None:
+            outline = self._outlines[number] = self._outline(self.classes[number])
+        return outline.ask(variants, pods, Origin(number, cell, len(pods)))
 
-    def _vector(self, number: int) -> tuple[Amounts, Needs]:
-        wanted = self.axis.vector(self.classes[number].requests)
-        needs = tuple((column, amount) for column, amount in enumerate(wanted.tolist()) if amount)
-        self._vectors[number] = (wanted, needs)
-        return wanted, needs
+    def _outline(self, pod_class: PodClass) -> Outline:
+        profile = pod_class.profile.on_nodes
+        most = 1 if pod_class.ports else self.topology.allowance(profile, Occupancy.empty())
+        return Outline(pod_class, self.axis.vector(pod_class.requests), profile, most)
 
     def _refuse_dealt(self, dealing: Dealing, keys: Sequence[str]) -> None:
         """Say why no domain takes the rest of a class."""
@@ -431,18 +421,22 @@ class Pass:
 
     def relaxation(self) -> Relaxation:
         """Return what any plan for the pods that found a place has to meet."""
-        counts = [sum(key not in self.refused for key in c.pods) for c in self.classes]
-        free, rules = self.free_before, self.topology.rules
+        counts, free, rules = self._placed(), self.free_before, self.topology.rules
         return Relaxation(self.spaces, self.nodes, free, self.axis, rules, self.classes, counts, {})
+
+    def _placed(self) -> list[int]:
+        """Return how many pods of each class found a place."""
+        if not self.refused:
+            return [c.count for c in self.classes]
+        return [sum(key not in self.refused for key in c.pods) for c in self.classes]
 
     def _demand(self) -> Amounts:
         """Return what all pods that were placed ask for."""
-        demand = self.axis.vector({})
-        for i, pod_class in enumerate(self.classes):
-            if pod_class.refusal is None:
-                placed = sum(key not in self.refused for key in pod_class.pods)
-                demand = demand + self.axis.vector(self.classes[i].requests) * placed
-        return demand
+        total: Resources = {}
+        for pod_class, placed in zip(self.classes, self._placed(), strict=True):
+            for name, amount in pod_class.requests.items():
+                total[name] = total.get(name, 0) + amount * placed
+        return self.axis.vector(total)
 
 
 def _resource_names(
