@@ -170,7 +170,8 @@ def _fill_by_worth(room: Amounts, matrix: Amounts, limits: Amounts, joins: Mask,
             for column in range(1, len(columns)):
                 # What is not wanted of nothing is no number, and no hindrance.
                 np.fmax(share, wanted[column] / free[column, :, None], out=share)
-            fits: Mask = (share <= 1) & joins.T & (counts < limits) & (free >= 0).all(axis=0)[:, None]
+            sound: Mask = np.all(free >= 0, axis=0)
+            fits = (share <= 1) & joins.T & (counts < limits) & sound[:, None]
             if not fits.any():
                 return counts
             pick = np.where(fits, worth / share, -1.0).argmax(axis=1)

@@ -16,7 +16,7 @@ _NOWHERE = -1
 _MOST_STATES = 4096
 """Of how many states of a node it is remembered whom they let in."""
 _SOME, _FULL, _TOO_MANY, _OWNED = 1, 2, 3, 4
-"""How many pods that a rule selects a node holds, for its maxSkew; the last: and an owner of the rule, too."""
+"""How many pods that a rule selects a node holds, for its maxSkew; the last: an owner of the rule, too."""
 Key = tuple[Variant, Profile, frozenset[Port]]
 
 
