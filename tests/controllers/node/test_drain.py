@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from karpenter.apis.core import Pod, Toleration
 from karpenter.base.timestamps import format_time, parse_time
-from karpenter.controllers.node.drain import grace_seconds, needs_force_delete, plan_drain
+from karpenter.controllers.node.drain import grace_seconds, needs_force_delete, next_look, plan_drain
 from karpenter.testing.builders import a_daemon, a_pod, an_owner
 
 NOW = parse_time("2026-01-01T12:00:00Z")
@@ -62,12 +62,59 @@ def test_a_terminating_pod_holds_the_next_group_back() -> None:
             pod("tolerant", tolerations=[Toleration(key="karpenter.sh/disrupted", operator="Exists")]),
             "it tolerates the taint of nodes that go",
         ),
+        (
+            pod("equal", tolerations=[Toleration(key="karpenter.sh/disrupted", operator="Equal")]),
+            "it tolerates just the taint, and Equal with no value is its value",
+        ),
+        (
+            pod(
+                "no-schedule",
+                tolerations=[
+                    Toleration(key="karpenter.sh/disrupted", operator="Exists", effect="NoSchedule")
+                ],
+            ),
+            "it tolerates the taint's effect",
+        ),
         (pod("tolerates-all", tolerations=[Toleration(operator="Exists")]), "it tolerates everything"),
     ],
 )
 def test_pods_a_drain_leaves_alone(left: Pod, why: str) -> None:
     """Some pods neither go nor hold the node."""
     assert plan_drain([left], NOW, None).waiting == (), why
+
+
+@pytest.mark.parametrize(
+    "toleration",
+    [
+        Toleration(key="node.kubernetes.io/unschedulable", operator="Exists"),
+        Toleration(key="karpenter.sh/disrupted", operator="Exists", effect="NoExecute"),
+        Toleration(key="karpenter.sh/disrupted", operator="Equal", value="yes"),
+    ],
+)
+def test_other_tolerations_do_not_keep_a_pod(toleration: Toleration) -> None:
+    """Who tolerates cordons, or another taint of that key, goes like everybody."""
+    assert names(plan_drain([pod("goes", tolerations=[toleration])], NOW, None).evict) == ["goes"]
+
+
+@pytest.mark.parametrize(
+    ("ends_in", "grace", "deadline_in", "seconds"),
+    [
+        (None, 30, None, 10.0),
+        (None, 30, 36, 6.0),
+        (None, 30, 30, 1.0),
+        (4, 30, None, 4.0),
+        (-55, 30, None, 5.0),
+        (400, 30, None, 10.0),
+    ],
+)
+def test_a_drain_is_looked_at_again_when_something_is_due(
+    ends_in: float | None, grace: int, deadline_in: float | None, seconds: float
+) -> None:
+    """When a pod must be forced, should have ended, or is given up; else every ten seconds."""
+    deleted = None if ends_in is None else format_time(NOW + ends_in)
+    waiting = pod("p", deleted=deleted, spec={"termination_grace_period_seconds": grace})
+    deadline = None if deadline_in is None else NOW + deadline_in
+    assert next_look([waiting], NOW, deadline, least=1.0, most=10.0) == seconds
 
 
 def test_a_protected_pod_stalls_the_drain() -> None:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from karpenter.apis import labels
 from karpenter.apis.core import Node, Pod
+from karpenter.apis.karpenter import NodeClaim
 from karpenter.apis.meta import LabelSelector, ObjectMeta
 from karpenter.apis.workloads import (
     PodDisruptionBudget,
@@ -17,7 +18,7 @@ from karpenter.base.virtualtime import run_virtual
 from karpenter.controllers.node.eviction import EvictionQueue
 from karpenter.kube.errors import NotFound
 from karpenter.kube.patch import merge
-from karpenter.testing.builders import a_node, a_pod
+from karpenter.testing.builders import EPOCH, a_node, a_nodeclaim, a_pod
 from karpenter.testing.environment import Environment, environment
 
 HELD = {labels.DO_NOT_DISRUPT: "true"}
@@ -79,6 +80,46 @@ def test_a_pod_is_evicted_with_its_own_grace() -> None:
             assert event.message == "Evicted pod: Forceful Termination"
             assert refusals(env, "200") == 1
             assert env.metric("karpenter_pods_drained_total", reason="Forceful Termination") == 1
+
+    run_virtual(scenario())
+
+
+def test_the_reason_is_why_the_node_goes() -> None:
+    """What disruption wrote on the claim is in the event and in the count."""
+
+    async def scenario() -> None:
+        async with a_queue() as (env, queue):
+            claim = await env.create(a_nodeclaim(requirements=[("a", "Exists", ())]))
+            why = {"type": "DisruptionReason", "status": "True", "reason": "Underutilized", "message": ""}
+            status = {"providerID": "kwok://node", "conditions": [{**why, "lastTransitionTime": EPOCH}]}
+            await env.client.patch(NodeClaim, claim.name, merge({"status": status}), subresource="status")
+            queue.add(await _bound(env), None)
+            await env.wait(1)
+            assert (await env.expect_event("Evicted")).message == "Evicted pod: Underutilized"
+            assert env.metric("karpenter_pods_drained_total", reason="Underutilized") == 1
+
+    run_virtual(scenario())
+
+
+def test_a_refusal_is_told_with_the_pod_and_the_sum() -> None:
+    """Also before the drain itself has looked at the pod."""
+
+    async def scenario() -> None:
+        async with a_queue() as (env, queue):
+            pod = await _bound(env)
+            selector = LabelSelector(match_labels={"app": "web"})
+            await env.create(
+                PodDisruptionBudget(
+                    metadata=ObjectMeta(name="budget", namespace="default"),
+                    spec=PodDisruptionBudgetSpec(min_available="100%", selector=selector),
+                )
+            )
+            await env.wait(2)
+            queue.add(pod, None)
+            event = await env.expect_event("FailedDraining")
+            assert event.involved_object.name == "node"
+            assert event.message.startswith("Failed to drain node: pod default/web: PodDisruptionBudget ")
+            assert "can never allow an eviction" in event.message
 
     run_virtual(scenario())
 

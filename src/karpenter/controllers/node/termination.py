@@ -150,7 +150,19 @@ class Termination:
 
     def _deadline(self, node: Node, claim: NodeClaim | None) -> float | None:
         text = claim.metadata.annotations.get(labels.TERMINATION_TIMESTAMP) if claim else None
-        if text is None:
+        if claim is None or text is None:
+            return None
+        try:
+            deadline = parse_time(text)
+        except ValueError:
+            self._context.recorder.publish(
+                node,
+                "Warning",
+                "InvalidTerminationTimestamp",
+                f"NodeClaim {claim.name}: annotation {labels.TERMINATION_TIMESTAMP} has value {text!r} "
+                "and is ignored: want RFC 3339, such as 2026-01-31T12:00:00Z",
+                dedupe=(node.name,),
+            )
             return None
         self._context.recorder.publish(
             node,
@@ -159,7 +171,7 @@ class Termination:
             f"All pods will be deleted by {text}",
             dedupe=(node.name,),
         )
-        return parse_time(text)
+        return deadline
 
     async def _cordon(self, node: Node) -> Node:
         """Keep new pods and load balancers' traffic away."""
