@@ -158,17 +158,60 @@ def test_replication_controller_and_daemon_set() -> None:
     assert list(inventory.daemon_sets) == ["n/ds"]
 
 
-def test_cron_jobs_are_noted() -> None:
-    """Their pods come by the clock; the plan leaves them out and says so."""
-    cron = {
+def cron_job(name: str = "c", **spec: Any) -> dict[str, Any]:
+    """Return a CronJob; `spec` are fields of its Job's spec, `suspend` one of its own."""
+    own = {"schedule": "* * * * *", "suspend": spec.pop("suspend", False)}
+    return {
         "apiVersion": "batch/v1",
         "kind": "CronJob",
-        "metadata": {"name": "c"},
-        "spec": {"schedule": "* * * * *", "jobTemplate": {}},
+        "metadata": {"name": name, "namespace": "n"},
+        "spec": {**own, "jobTemplate": {"metadata": {"labels": {"a": "b"}}, "spec": job(**spec)["spec"]}},
     }
-    inventory = expanded(cron)
+
+
+@pytest.mark.parametrize(
+    ("spec", "count"),
+    [
+        ({}, 1),
+        ({"parallelism": 3, "completions": 10}, 3),
+        ({"parallelism": 3, "completions": 2}, 2),
+        ({"suspend": True}, 0),
+    ],
+)
+def test_a_cron_job_stands_for_one_run(spec: dict[str, Any], count: int) -> None:
+    """Its pods are those that a Job of its template would start; the plan says so."""
+    inventory = expanded(cron_job(**spec))
+    assert len(inventory.pods) == count
+    for pod in inventory.pods.values():
+        assert pod.metadata.owner_references[0].kind == "Job"
+        assert pod.metadata.labels["job-name"] == "c-run"
+        assert origin_of(inventory, pod) == "CronJob/c"
+    note = "CronJob/c: planned for one run" if count else "CronJob/c: is suspended; left out of the plan"
+    assert inventory.notes == [note]
+
+
+@pytest.mark.parametrize(("condition", "count"), [(None, 2), ("Complete", 1), ("Failed", 1)])
+def test_a_run_that_is_under_way_is_the_run(condition: str | None, count: int) -> None:
+    """A Job of the CronJob that has not finished stands for it; after that the next run is planned for."""
+    status = {"conditions": [{"type": condition, "status": "True"}]} if condition else {}
+    there = job("c-1", status, parallelism=2)
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": "u", "controller": True}
+    there["metadata"]["ownerReferences"] = [owner]
+    inventory = expanded(cron_job(), there)
+    assert len(inventory.pods) == count
+    assert {origin_of(inventory, pod) for pod in inventory.pods.values()} == {"CronJob/c"}
+
+
+def test_a_broken_cron_job_is_told() -> None:
+    """What the API server would refuse in its template is an error."""
+    inventory = Inventory()
+    broken = cron_job()
+    broken["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"] = [{"name": "c", "image": 7}]
+    inventory.add(Document("f", broken))
+    assert [f.severity for f in inventory.findings] == ["error"]
+    assert inventory.findings[0].field.startswith("spec.jobTemplate.spec.template.spec.containers")
+    expand(inventory)
     assert not inventory.pods
-    assert "CronJob/c" in inventory.notes[0]
 
 
 def test_too_many_pods() -> None:

@@ -321,7 +321,8 @@ def _cron_job(obj: Mapping[str, Any]) -> list[Cause]:
     policies = ("Allow", "Forbid", "Replace")
     if spec.get("concurrencyPolicy") not in policies:
         causes.append(unsupported("spec.concurrencyPolicy", spec.get("concurrencyPolicy"), policies))
-    return causes
+    of_job = _job(spec.get("jobTemplate") or {})
+    return [*causes, *(Cause(f"spec.jobTemplate.{c.field}", c.message, c.reason) for c in of_job)]
 
 
 def _node(obj: Mapping[str, Any]) -> list[Cause]:

@@ -116,7 +116,11 @@ def value_at(obj: Any, field: str) -> Any:
 def default_template(obj: Json) -> None:
     """Fill in the pod template of a workload as the API server does."""
     spec = obj.setdefault("spec", {})
-    spec.setdefault("replicas", 1)
+    if obj.get("kind") == "CronJob":
+        spec.setdefault("concurrencyPolicy", "Allow")
+        spec = (spec.get("jobTemplate") or {}).get("spec") or {}
+    else:
+        spec.setdefault("replicas", 1)
     template = spec.get("template")
     if isinstance(template, dict):
         defaults.pod_spec(template.setdefault("spec", {}))

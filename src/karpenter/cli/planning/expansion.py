@@ -2,6 +2,7 @@
 
 Pods that are given and belong to a workload (by owner reference) count as its replicas; only what is missing
 is made. Names follow the controllers' patterns; where those draw letters, ours follow from name and number.
+A CronJob counts as one run, whenever that is, unless a Job of it is under way.
 """
 
 import hashlib
@@ -36,13 +37,18 @@ def expand(inventory: Inventory) -> None:
     for key, workload in sorted(inventory.workloads.items()):
         if workload.kind == "Deployment" and key in parents:
             continue  # its ReplicaSets are given, and hold the counts
+        if workload.kind == "CronJob":
+            run = _run(inventory, workload)
+            if run is None:
+                continue
+            workload = run
         present = owned.get(key, [])
         missing = _missing(workload, present)
         room -= missing
         if room < 0:
             problem = f"more than {MOST_PODS} pods in all"
             fix = "plan fewer pods, or less at a time"
-            inventory.findings.append(finding(workload.document, _COUNT[workload.kind], problem, fix))
+            inventory.findings.append(finding(workload.document, _COUNT[key[0]], problem, fix))
             return
         taken = {pod.name for pod in present}
         label = _label(inventory, workload)
@@ -79,7 +85,37 @@ def _label(inventory: Inventory, workload: Workload) -> str:
 _COUNT = {
     **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"), "spec.replicas"),
     "Job": "spec.parallelism",
+    "CronJob": "spec.jobTemplate.spec.parallelism",
 }
+
+
+def _run(inventory: Inventory, cron: Workload) -> Workload | None:
+    """Return the Job of a CronJob's next run; None when it is suspended, or a Job of it is under way."""
+    ours = ("CronJob", cron.namespace, cron.name)
+    for key, job in sorted(inventory.workloads.items()):
+        if key[0] == "Job" and _controller(job.raw) == ours and not _is_over(job):
+            return None  # this is the run
+    if cron.spec.get("suspend"):
+        inventory.note_once(f"CronJob/{cron.name}: is suspended; left out of the plan")
+        return None
+    inventory.note_once(f"CronJob/{cron.name}: planned for one run")
+    template, name = cron.spec["jobTemplate"], f"{cron.name}-run"
+    metadata = {
+        **(template.get("metadata") or {}),
+        "name": name,
+        "namespace": cron.namespace,
+        "uid": f"job/{cron.namespace}/{name}",
+        "ownerReferences": [{"kind": "CronJob", "name": cron.name, "controller": True}],
+    }
+    raw = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": template["spec"]}
+    return Workload(cron.document, raw, cron.template)
+
+
+def _is_over(job: Workload) -> bool:
+    return any(
+        c.get("type") in ("Complete", "Failed") and c.get("status") == "True"
+        for c in (job.raw.get("status") or {}).get("conditions") or []
+    )
 
 
 def _missing(workload: Workload, present: list[Pod]) -> int:
@@ -90,11 +126,7 @@ def _missing(workload: Workload, present: list[Pod]) -> int:
     if workload.kind != "Job":
         return max(0, int(workload.spec.get("replicas", 1)) - active)
     spec, status = workload.spec, workload.raw.get("status") or {}
-    finished = any(
-        c.get("type") in ("Complete", "Failed") and c.get("status") == "True"
-        for c in status.get("conditions") or []
-    )
-    if finished or spec.get("suspend"):
+    if _is_over(workload) or spec.get("suspend"):
         return 0
     parallel = int(spec.get("parallelism", 1))
     completions = spec.get("completions", 1 if "parallelism" not in spec else None)

@@ -34,7 +34,7 @@ from karpenter.cli.validate import UNKNOWN_FIELD, Finding, judge, shaped_by_crd
 from karpenter.embedded.kinds import Kind
 from karpenter.model.instancetype import InstanceType
 
-WORKLOADS = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job"})
+WORKLOADS = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job", "CronJob"})
 """Kinds that stand for pods of their own (DaemonSets stand for pods on every node)."""
 SYSTEM_PRIORITIES: Mapping[str, int] = {
     "system-node-critical": 2_000_001_000,
@@ -148,8 +148,6 @@ class Inventory:
         elif kind.kind in _READERS:
             if self._sound_metadata(document, kind):
                 _READERS[kind.kind](self, document, kind)
-        elif kind.kind == "CronJob":
-            self.notes.append(f"{document.name}: its pods start by the clock; left out of the plan")
         else:
             self._unread[kind.kind] = self._unread.get(kind.kind, 0) + 1
 
@@ -259,7 +257,10 @@ class Inventory:
         self.findings += findings
         if any(f.severity == "error" for f in findings):
             return
-        template, findings = convert(document, obj["spec"].get("template") or {}, PodTemplateSpec)
+        holder = obj["spec"]
+        if kind.kind == "CronJob":
+            holder = (holder.get("jobTemplate") or {}).get("spec") or {}
+        template, findings = convert(document, holder.get("template") or {}, PodTemplateSpec)
         self.findings += findings
         if template is None:
             return
