@@ -2,6 +2,7 @@
 
 import pytest
 
+from karpenter.operator.assembly import settings_of
 from karpenter.operator.options import (
     FEATURE_GATES,
     OPTIONS,
@@ -95,6 +96,13 @@ def test_help_names_every_option_with_its_variable() -> None:
     text = describe_options()
     assert all(f"--{option.flag}" in text and option.env in text for option in OPTIONS)
     assert "default 10s" in text
+
+
+def test_nodes_may_take_as_long_as_they_like_to_start_unless_told_otherwise() -> None:
+    """The initialization timeout is off by default, and a duration."""
+    assert settings_of(parse_options([], {})).initialization_timeout is None
+    options = parse_options(["--initialization-timeout=45m"], {})
+    assert settings_of(options).initialization_timeout == 2700.0
 
 
 def test_tastes_about_nodes_are_read_in_dollars_and_cores() -> None:

@@ -30,6 +30,7 @@ TERMINATION_TIMESTAMP = "karpenter.sh/nodeclaim-termination-timestamp"
 MIN_VALUES_RELAXED = "karpenter.sh/nodeclaim-min-values-relaxed"
 PRICE_OVERLAY_APPLIED = "karpenter.sh/price-overlay-applied"
 CAPACITY_OVERLAY_APPLIED = "karpenter.sh/capacity-overlay-applied"
+REQUESTED_DRA_DRIVERS = "karpenter.sh/requested-dra-drivers"
 POD_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 TERMINATION_FINALIZER = "karpenter.sh/termination"

@@ -45,6 +45,8 @@ class Settings:
     """How large a new machine may be; None: any size."""
     default_spread: tuple[TopologySpreadConstraint, ...] = ()
     """Topology spread of pods that bring no constraints of their own."""
+    initialization_timeout: float | None = None
+    """From registration; machines that are not initialized by then are replaced. None: never."""
     observability: bool = True
     """Whether per-object metrics are exported."""
 

@@ -196,5 +196,6 @@ def settings_of(options: Options, solve_budget: Budget | None = None) -> Setting
         concentration_penalty=options.concentration_penalty,
         max_node_cpu_milli=options.max_node_cpu,
         default_spread=options.scheduler_config,
+        initialization_timeout=options.initialization_timeout or None,
         observability=not options.disable_cluster_state_observability,
     )

@@ -167,6 +167,9 @@ OPTIONS: tuple[Option, ...] = (
         "concentration-penalty", 0.0, "what a node of all pods that are alike counts, USD per hour", _dollars
     ),
     Option("max-node-cpu", None, "most cores that a new node may have, e.g. 64", _cores),
+    Option(
+        "initialization-timeout", 0.0, "replace nodes that are not initialized by then; 0s: never", _seconds
+    ),
     Option("feature-gates", dict(FEATURE_GATES), "NAME=true,NAME=false", parse_feature_gates),
     Option("scheduler-config", (), "default topology spread constraints (YAML)", parse_scheduler_config),
     Option("solve-budget", 1.0, "longest time to search for a cheaper plan", _seconds),
@@ -210,6 +213,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     concentration_penalty: float
     max_node_cpu: int | None
     """Thousandths of a core."""
+    initialization_timeout: float
+    """From a node's registration; 0: no limit."""
     feature_gates: dict[str, bool]
     scheduler_config: tuple[TopologySpreadConstraint, ...]
     solve_budget: float
