@@ -3,8 +3,6 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from karpenter.apis import labels
@@ -17,13 +15,24 @@ from karpenter.apis.workloads import (
     PodDisruptionBudgetStatus,
 )
 from karpenter.base.timestamps import format_time, parse_time
-from karpenter.disruption.candidates import Blocked, Candidate, find_candidates
+from karpenter.disruption.candidates import Candidate, find_candidates
 from karpenter.disruption.command import Command
-from karpenter.disruption.emptiness import empty_nodes
+from karpenter.disruption.verdicts import Verdict
 from karpenter.model.snapshot import NodeView, Snapshot
-from karpenter.testing.builders import a_daemon, a_nodeclaim, a_nodepool, a_pod, a_view, an_owner
+from karpenter.testing.builders import (
+    a_daemon,
+    a_nodeclaim,
+    a_nodepool,
+    a_pod,
+    a_view,
+    an_instance_type,
+    an_offering,
+    an_owner,
+)
+from karpenter.testing.rounds import a_machine, a_round
 
 NOW = parse_time("2026-01-01T12:00:00Z")
+MEDIUM = an_instance_type("medium", price=2.5)
 HELD = {labels.DO_NOT_DISRUPT: "true"}
 
 
@@ -40,7 +49,7 @@ def look(
     pools: list[NodePool] | None = None,
     pdbs: list[PodDisruptionBudget] | None = None,
     **given: Any,
-) -> tuple[list[Candidate], list[Blocked]]:
+) -> tuple[list[Candidate], list[Verdict]]:
     snapshot = Snapshot(
         taken_at=NOW,
         nodes=tuple(sorted(views, key=lambda v: v.name)),
@@ -48,8 +57,10 @@ def look(
         nodepools=tuple(pools if pools is not None else [a_nodepool()]),
         pdbs=tuple(pdbs or ()),
     )
-    given = {"queued": frozenset(), "prices": {}, **given}
-    return find_candidates(snapshot, **given)
+    catalogues = {pool.name: (MEDIUM,) for pool in snapshot.nodepools}
+    found = find_candidates(snapshot, **{"queued": frozenset(), "catalogues": catalogues, **given})
+    assert found.eventual == found.candidates
+    return list(found.candidates), list(found.blocked)
 
 
 def annotated(what: str, value: str = "true") -> NodeView:
@@ -65,10 +76,11 @@ def with_pods(*pods: Pod) -> NodeView:
 
 
 def test_a_plain_node_is_a_candidate() -> None:
-    """With its pool, price, and the pods that would need another place; it is empty without those."""
+    """With its pool, type, place, price, and the pods that would need another one; empty without those."""
     pods = [a_pod("b", node_name="n"), a_daemon("d", node_name="n"), a_pod("a", node_name="n")]
-    (found,), blocked = look(a_view("n", pods=pods), prices={"n": 2.5})
+    (found,), blocked = look(a_machine("n", MEDIUM, *pods, zone="zone-b"))
     assert blocked == []
+    assert (found.instance_type, found.zone, found.capacity_type) == (MEDIUM, "zone-b", "on-demand")
     assert [p.name for p in found.reschedulable] == ["a", "b"]
     assert (found.price, found.pool.name, found.empty) == (2.5, "default", False)
     assert found.disruption_cost == 3.0
@@ -93,7 +105,7 @@ def test_what_makes_a_node_empty(pod: Pod, empty: bool) -> None:
 
 
 BLOCKED = [
-    ("queued", a_view("n"), "is being disrupted already"),
+    ("queued", a_view("n"), "Is being disrupted already"),
     ("noNode", replace(a_view("n"), node=None), "Nodeclaim does not have an associated node"),
     ("notInitialized", a_view("n", initialized=False), "Node isn't initialized"),
     ("deleting", a_view("n", marked_for_deletion=True), "Node is deleting or marked for deletion"),
@@ -138,7 +150,7 @@ def test_each_reason_blocks(blocker: str, view: NodeView, message: str) -> None:
     queued = frozenset({view.provider_id} if blocker == "queued" else ())
     candidates, (found,) = look(view, queued=queued, pdbs=[a_pdb("web", allowed=0)])
     assert candidates == []
-    assert (found.node, found.blocker, found.message) == ("n", blocker, message)
+    assert (found.node, found.code, found.message) == ("n", blocker, message)
 
 
 @pytest.mark.parametrize("missing", range(9))
@@ -168,7 +180,7 @@ def test_the_first_reason_is_told(missing: int) -> None:
         view = replace(view, **repair)
     queued = frozenset({view.provider_id} if missing == 0 else ())
     _, (found,) = look(view, queued=queued, pdbs=[a_pdb("web", allowed=0)])
-    assert found.blocker == repairs[missing][0]
+    assert found.code == repairs[missing][0]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +205,7 @@ def test_two_budgets_over_a_pod_block() -> None:
     """The Eviction API cannot serve such a pod, however much they allow."""
     view = with_pods(a_pod("p", node_name="n", labels={"app": "web"}))
     _, (found,) = look(view, pdbs=[a_pdb("one"), a_pdb("two")])
-    assert found.blocker == "podDisruptionBudget"
+    assert found.code == "podDisruptionBudget"
     assert found.message.startswith("Eviction does not support multiple PDBs")
     assert "default/one default/two" in found.message
 
@@ -203,30 +215,150 @@ def test_nodes_that_are_not_ours_are_not_spoken_of() -> None:
     assert look(replace(a_view("n"), managed=False)) == ([], [])
 
 
-@given(st.permutations(["a", "b", "c", "d"]), st.integers(0, 5))
-def test_the_choice_does_not_depend_on_the_order(order: list[str], remaining: int) -> None:
-    """Where a budget binds, the dearest go first, ties by name, however nodes are listed."""
-    prices = {"a": 1.0, "b": 3.0, "c": 3.0, "d": 0.0}
-    ready = a_nodeclaim("c", conditions=["Consolidatable"])
-    views = [replace(a_view(name), claim=ready) for name in order]
-    candidates, _ = look(*views, prices=prices)
-    shuffled = sorted(candidates, key=lambda c: order.index(c.node.name))
-    command, kept = empty_nodes(shuffled, {"default": remaining})
-    chosen = [c.node.name for c in command.candidates] if command else []
-    assert chosen == ["b", "c", "a", "d"][:remaining]
-    assert {entry.reason for entry in kept} == ({"budget"} if remaining < 4 else set())
+def test_a_pool_without_instance_types_is_named_as_such() -> None:
+    """Not as a pool that is missing: its nodes are left alone until the cloud lists types again."""
+    _, (found,) = look(a_view("n"), catalogues={"default": ()})
+    assert (found.code, found.message) == (
+        "noInstanceTypes",
+        "NodePool has no instance types now (NodePool=default)",
+    )
+
+
+@pytest.mark.parametrize("missing", [labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE])
+def test_missing_labels_do_not_exclude(missing: str) -> None:
+    """The node is a candidate all the same; only its price is not known."""
+    view = a_machine("n", MEDIUM)
+    view = replace(view, labels={k: v for k, v in view.labels.items() if k != missing})
+    (found,), blocked = look(view)
+    assert (found.price, blocked) == (0.0, [])
+
+
+def test_the_price_is_that_of_the_very_offering() -> None:
+    """Zone, capacity type and reservation: two reservations in one zone have prices of their own. What can be
+    bought no more has its price still."""
+    rid = "cloud/reservation-id"
+    kind = an_instance_type(
+        "r",
+        offerings=[
+            an_offering("zone-a", "reserved", 0.1, labels={rid: "one"}),
+            an_offering("zone-a", "reserved", 0.2, labels={rid: "two"}, available=False),
+            an_offering("zone-a", "on-demand", 1.0),
+            an_offering("zone-b", "on-demand", 1.1),
+            an_offering("zone-b", "spot", float("nan")),
+        ],
+    )
+    cases = [
+        ("zone-a", "reserved", {rid: "one"}, 0.1),
+        ("zone-a", "reserved", {rid: "two"}, 0.2),
+        ("zone-a", "reserved", {rid: "gone"}, 0.0),
+        ("zone-a", "on-demand", {}, 1.0),
+        ("zone-b", "on-demand", {}, 1.1),
+        ("zone-b", "spot", {}, 0.0),
+        ("zone-c", "on-demand", {}, 0.0),
+    ]
+    for zone, capacity_type, more, price in cases:
+        view = a_machine("n", kind, zone=zone, capacity_type=capacity_type, more_labels=more)
+        (found,), _ = look(view, catalogues={"default": (kind,)}, reservation_label=rid)
+        assert found.price == price, (zone, capacity_type, more)
+
+
+GUARDED = a_pod("p", node_name="n", annotations=HELD)
+COVERED = a_pod("q", node_name="n", labels={"app": "web"})
+
+
+@pytest.mark.parametrize(
+    ("pods", "grace", "eventual"),
+    [
+        ([GUARDED], None, False),
+        ([GUARDED], "1h", True),
+        ([COVERED], None, False),
+        ([COVERED], "1h", True),
+    ],
+)
+def test_a_termination_grace_period_overrules_pods_in_the_end(
+    pods: list[Pod], grace: str | None, eventual: bool
+) -> None:
+    """Such nodes are for drift only; whatever stands in the way of grace is told all the same."""
+    seen = a_round(a_machine("n", MEDIUM, *pods, grace=grace), types=[MEDIUM], pdbs=[a_pdb("web", allowed=0)])
+    assert seen.candidates == ()
+    assert [c.name for c in seen.eventual] == (["n"] if eventual else [])
+
+
+def test_a_termination_grace_period_overrules_pods_only() -> None:
+    """Not the node's own annotation, nor anything else about the node."""
+    view = a_machine("n", MEDIUM, grace="1h")
+    assert view.node is not None
+    meta = replace(view.node.metadata, annotations=HELD)
+    view = replace(view, node=replace(view.node, metadata=meta))
+    assert a_round(view, types=[MEDIUM]).eventual == ()
+
+
+def test_pods_that_nothing_moves_are_known() -> None:
+    """Guarded ones, and those of budgets that never allow an eviction; what waits for its turn can move."""
+    never = a_pdb("web", allowed=0)
+    never = replace(never, spec=replace(never.spec, max_unavailable=0))
+    for pdb, movable in [(never, ["r"]), (a_pdb("web", allowed=0), ["q", "r"])]:
+        view = a_machine("n", MEDIUM, GUARDED, COVERED, a_pod("r", node_name="n"), grace="1h")
+        (found,) = a_round(view, types=[MEDIUM], pdbs=[pdb]).eventual
+        assert [p.name for p in found.movable] == movable
+        assert [p.name for p in found.reschedulable] == ["p", "q", "r"]
+
+
+def test_a_node_may_be_protected_for_a_while() -> None:
+    """As pods may: for a duration, counted from the creation of its claim."""
+    view = annotated("node", "13h")
+    _, (found,) = look(view)
+    assert found.code == "doNotDisrupt"
+    assert found.remedy == (
+        "remove annotation karpenter.sh/do-not-disrupt from node/n, or wait until 2026-01-01T13:00:00Z"
+    )
+
+
+REMEDIES = [
+    ({"min_available": 1}, (1, 1, 1), "run 2 replicas under PodDisruptionBudget default/web"),
+    (
+        {"min_available": 3},
+        (3, 3, 3),
+        "set minAvailable of PodDisruptionBudget default/web to 2, or run 4 replicas",
+    ),
+    ({"min_available": "100%"}, (3, 3, 3), "set maxUnavailable: 1 instead of minAvailable"),
+    ({"max_unavailable": 0}, (3, 3, 3), "set maxUnavailable of PodDisruptionBudget default/web to 1"),
+    ({"min_available": 2}, (3, 2, 2), "wait until more than 2 pods of PodDisruptionBudget default/web are"),
+]
+
+
+@pytest.mark.parametrize(("rule", "status", "remedy"), REMEDIES)
+def test_what_would_let_a_pod_go(rule: dict[str, Any], status: tuple[int, int, int], remedy: str) -> None:
+    """A budget that can never allow an eviction is told from one that does not now, with the way out."""
+    expected, healthy, desired = status
+    pdb = a_pdb("web", allowed=0)
+    pdb = replace(
+        pdb,
+        spec=replace(pdb.spec, **rule),
+        status=PodDisruptionBudgetStatus(
+            expected_pods=expected, current_healthy=healthy, desired_healthy=desired
+        ),
+    )
+    _, (found,) = look(with_pods(COVERED), pdbs=[pdb])
+    assert remedy in found.remedy
+
+
+def test_what_would_let_a_guarded_pod_go() -> None:
+    """Its annotation, or the time it gave."""
+    pod = a_pod("p", node_name="n", annotations={labels.DO_NOT_DISRUPT: "2h"})
+    pod = replace(pod, status=replace(pod.status, start_time="2026-01-01T11:00:00Z"))
+    _, (found,) = look(with_pods(pod))
+    assert found.remedy.endswith("from pod default/p, or wait until 2026-01-01T13:00:00Z")
 
 
 def test_a_command_in_words() -> None:
     """What is done, to which nodes of which pools, and what it saves."""
-    other = replace(a_view("z"), nodepool="other")
-    candidates, _ = look(
-        a_view("b"),
-        other,
-        a_view("a"),
-        pools=[a_nodepool(), a_nodepool("other")],
-        prices={"a": 1.0, "b": 0.25, "z": 0.004},
-    )
+    names = {"a": "default", "b": "default", "z": "other"}
+    prices = {"a": 1.0, "b": 0.25, "z": 0.004}
+    candidates = [
+        Candidate(node=a_view(name), pool=a_nodepool(pool), reschedulable=(), price=prices[name])
+        for name, pool in names.items()
+    ]
     command = Command(reason="Empty", candidates=tuple(candidates))
     assert command.decision == "delete"
     assert command.savings == pytest.approx(1.254)

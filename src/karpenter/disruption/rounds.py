@@ -4,7 +4,7 @@ A round is one look at the cluster. The methods are asked in order; the first th
 round, and the next round begins with what is then true. Methods are pure: rounds and decisions are data.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -14,6 +14,7 @@ from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
 from karpenter.disruption.simulation import Simulator
 from karpenter.disruption.verdicts import Method, Verdict
+from karpenter.model.instancetype import InstanceType
 from karpenter.model.snapshot import Snapshot
 
 
@@ -37,12 +38,30 @@ class Round(NamedTuple):
     remaining: Mapping[Reason, Mapping[str, int]]
     """How many more nodes budgets allow to be disrupted, by reason and pool."""
     simulator: Simulator
+    catalogues: Mapping[str, Sequence[InstanceType]] = {}
+    """The instance types of each pool, static ones included, by its name."""
     policy: Policy = Policy()
     objection: Callable[[Command], Verdict | None] = lambda _: None
     """Why a command should not be carried out although rules would allow it: it does not pay back, it undoes
     what was just done, its pods are in the middle of a rollout."""
     more: Callable[[], bool] = lambda: True
     """Whether the search may go on, for one more step."""
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pool's policy said to a move that was possible and would have paid."""
+
+    nodes: tuple[str, ...]
+    """Of all pools, in the command's order."""
+    pool: str
+    policy: str
+    """Its consolidationPolicy."""
+    approved: bool
+    """Policies that do not weigh moves approve of all."""
+    score: float | None = None
+    """Share of the cost saved by share of the disruption caused; None where policy does not weigh."""
+    message: str = ""
+    """The arithmetic, for an event; empty without a score."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +71,10 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """To be started together; none when there is nothing to do."""
     verdicts: tuple[Verdict, ...] = ()
     """Why nodes are left alone, by node; those in `commands` are not among them."""
+    moves: tuple[Move, ...] = ()
+    """Moves that were weighed, pool by pool, in the order in which that happened."""
+    eligible: int = 0
+    """How many nodes the method is for, budgets and places aside."""
     settled: bool = True
     """Everything was looked at, and no budget or clock stood in the way: until something changes, there is
     no need to look again."""

@@ -3,6 +3,7 @@
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 Method = Literal["emptiness", "staticDrift", "drift", "multi", "single", "sets"]
 """Which search for disruptions is meant; `sets` is ours, `multi` and `single` are upstream's."""
@@ -43,6 +44,8 @@ Code = Literal[
     "halted",
     "timeout",
     "changed",
+    "alone",
+    "failed",
 ]
 
 
@@ -59,3 +62,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """USD per hour that disrupting it would have saved; None when that was not worked out."""
     remedy: str = ""
     """The cheapest change that would unlock it, as an instruction; empty when nothing sensible would."""
+
+    def about(self, node: str, method: Method, *, saving: float | None = None) -> "Verdict":
+        """Return the same of another node or method; `saving` fills in where it is not known."""
+        return replace(self, node=node, method=method, saving=saving if self.saving is None else self.saving)

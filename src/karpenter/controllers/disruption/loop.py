@@ -5,9 +5,7 @@ holds then is dropped.
 """
 
 import structlog
-from msgspec.structs import replace
 
-from karpenter.apis import labels
 from karpenter.apis.karpenter import NodePool
 from karpenter.cloudprovider import CloudProviderError, UnevaluatedNodePool
 from karpenter.controllers.context import Context
@@ -15,10 +13,14 @@ from karpenter.controllers.disruption.queue import CommandQueue
 from karpenter.controllers.metrics.series import Series
 from karpenter.disruption.annotations import notes
 from karpenter.disruption.budgets import PoolBudget, Reason, budget_problems, pool_budget
-from karpenter.disruption.candidates import Blocked, Candidate, find_candidates
+from karpenter.disruption.candidates import Candidate, Found, find_candidates
 from karpenter.disruption.command import Command
-from karpenter.disruption.emptiness import Kept, empty_nodes, why_kept
+from karpenter.disruption.emptiness import Emptiness
+from karpenter.disruption.rounds import Decision, Round
+from karpenter.disruption.simulation import Simulator
+from karpenter.disruption.verdicts import Verdict
 from karpenter.model.instancetype import InstanceType
+from karpenter.model.problem import Problem, SolveOptions
 from karpenter.model.snapshot import NodeView, Snapshot
 from karpenter.runtime import Result, Singleton
 
@@ -71,14 +73,15 @@ class DisruptionLoop:
         snapshot = self._context.cluster.snapshot()
         await self._queue.clean_up(snapshot.nodes)
         started = self._context.clock.monotonic()
-        candidates, blocked = await self._candidates(snapshot)
-        self._tell_blocked(snapshot, blocked)
+        catalogues = await self._catalogues(snapshot)
+        found = self._found(snapshot, catalogues)
+        self._tell_blocked(snapshot, found.blocked)
         self._tell_pods(snapshot)
-        eligible = [candidate for candidate in candidates if why_kept(candidate) is None]
-        self._eligible.labels("empty").set(len(eligible))
         budgets = self._budgets(snapshot)
-        command, kept = empty_nodes(candidates, _remaining(budgets))
-        self._tell_kept(snapshot, kept, budgets)
+        decision = self._decided(snapshot, found.candidates, budgets)
+        self._eligible.labels("empty").set(decision.eligible)
+        self._tell_kept(snapshot, decision.verdicts, budgets)
+        command = next(iter(decision.commands), None)
         if command is not None:
             command = await self._validated(command)
         self._seconds.labels("empty", "empty").observe(self._context.clock.monotonic() - started)
@@ -92,37 +95,55 @@ class DisruptionLoop:
         await self._context.clock.sleep(VALIDATION_SECONDS)
         snapshot = self._context.cluster.snapshot()
         chosen = {candidate.node.provider_id for candidate in command.candidates}
-        candidates, _ = await self._candidates(snapshot)
-        still = [candidate for candidate in candidates if candidate.node.provider_id in chosen]
-        again, _ = empty_nodes(still, _remaining(self._budgets(snapshot)))
+        found = self._found(snapshot, await self._catalogues(snapshot))
+        still = tuple(c for c in found.candidates if c.node.provider_id in chosen)
+        decision = self._decided(snapshot, still, self._budgets(snapshot))
+        again = next(iter(decision.commands), None)
         lost = len(chosen) - (len(again.candidates) if again else 0)
         if lost:
             self._failed.labels("empty").inc(lost)
         return again
 
-    async def _candidates(self, snapshot: Snapshot) -> tuple[list[Candidate], list[Blocked]]:
-        """Return the nodes that may go and those that may not, prices filled in."""
-        pools = []
-        prices: dict[str, float] = {}
-        for pool in snapshot.nodepools:
-            kinds = await self._catalogue(pool)
-            if not kinds:
-                continue  # its nodes are left alone until the cloud knows types for it again
-            pools.append(pool)
-            for node in snapshot.nodes:
-                if node.nodepool == pool.name:
-                    prices[node.name] = _price(kinds.get(node.labels.get(labels.INSTANCE_TYPE, "")), node)
-        known = replace(snapshot, nodepools=tuple(pools))
-        return find_candidates(known, queued=self._queue.underway, prices=prices)
+    async def _catalogues(self, snapshot: Snapshot) -> dict[str, tuple[InstanceType, ...]]:
+        return {pool.name: await self._catalogue(pool) for pool in snapshot.nodepools}
 
-    async def _catalogue(self, pool: NodePool) -> dict[str, InstanceType]:
+    def _found(self, snapshot: Snapshot, catalogues: dict[str, tuple[InstanceType, ...]]) -> Found:
+        return find_candidates(
+            snapshot,
+            queued=self._queue.underway,
+            catalogues=catalogues,
+            reservation_label=self._context.provider.reservation_label,
+        )
+
+    def _decided(
+        self, snapshot: Snapshot, candidates: tuple[Candidate, ...], budgets: dict[str, PoolBudget]
+    ) -> Decision:
+        nobody = Problem(
+            snapshot=snapshot,
+            pods=(),
+            nodes=(),
+            pools=(),
+            options=SolveOptions(well_known_labels=frozenset()),
+        )
+        return Emptiness()(
+            Round(
+                snapshot=snapshot,
+                candidates=candidates,
+                eventual=candidates,
+                remaining={"Empty": _remaining(budgets)},
+                simulator=Simulator(nobody),
+            )
+        )
+
+    async def _catalogue(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """Return what the cloud lists for a pool; nothing, and its nodes are left alone, when it cannot."""
         try:
-            return {kind.name: kind for kind in await self._context.provider.instance_types(pool)}
+            return await self._context.provider.instance_types(pool)
         except UnevaluatedNodePool:
-            return {}
+            return ()
         except CloudProviderError as error:
             log.error("failed listing instance types", NodePool=pool.name, error=str(error))
-            return {}
+            return ()
 
     def _budgets(self, snapshot: Snapshot) -> dict[str, PoolBudget]:
         """Return what each pool's budgets come to for `Empty`, and export all of them."""
@@ -149,21 +170,23 @@ class DisruptionLoop:
         self._consuming.replace(consuming)
         return found
 
-    def _tell_blocked(self, snapshot: Snapshot, blocked: list[Blocked]) -> None:
+    def _tell_blocked(self, snapshot: Snapshot, blocked: tuple[Verdict, ...]) -> None:
         nodes = {node.name: node for node in snapshot.nodes}
         for entry in blocked:
-            if entry.blocker != "queued":
+            if entry.code != "queued":
                 self._tell_node(nodes[entry.node], "DisruptionBlocked", entry.message, 120.0)
 
-    def _tell_kept(self, snapshot: Snapshot, kept: list[Kept], budgets: dict[str, PoolBudget]) -> None:
+    def _tell_kept(
+        self, snapshot: Snapshot, kept: tuple[Verdict, ...], budgets: dict[str, PoolBudget]
+    ) -> None:
         """Say which pools' budgets or policies keep nodes that would otherwise go."""
         nodes = {node.name: node for node in snapshot.nodes}
         pools = {pool.name: pool for pool in snapshot.nodepools}
         for entry in kept:
             node = nodes[entry.node]
-            if entry.reason in ("never", "headroom"):
+            if entry.code in ("never", "headroom"):
                 self._tell_node(node, "Unconsolidatable", entry.message, _UNCONSOLIDATABLE_SECONDS)
-            elif entry.reason == "budget" and budgets[node.nodepool].allowed == 0:
+            elif entry.code == "budget" and budgets[node.nodepool].allowed == 0:
                 pool = pools[node.nodepool]
                 self._context.recorder.publish(
                     pool,
@@ -196,10 +219,3 @@ class DisruptionLoop:
 
 def _remaining(budgets: dict[str, PoolBudget]) -> dict[str, int]:
     return {pool: budget.remaining for pool, budget in budgets.items()}
-
-
-def _price(kind: InstanceType | None, node: NodeView) -> float:
-    """Return what a node costs, USD per hour; 0 when its type or offering is not known."""
-    place = (node.labels.get(labels.ZONE, ""), node.labels.get(labels.CAPACITY_TYPE, ""))
-    offerings = kind.offerings if kind else ()
-    return next((o.price for o in offerings if (o.zone, o.capacity_type) == place), 0.0)
