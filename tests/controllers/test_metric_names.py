@@ -21,6 +21,7 @@ METRICS: dict[str, tuple[str, ...]] = {
     "karpenter_nodeclaims_terminated_total": ("nodepool", "capacity_type", "zone"),
     "karpenter_nodeclaims_termination_duration_seconds": ("nodepool",),
     "karpenter_nodepools_cost_total": ("nodepool",),
+    "karpenter_nodepools_cost_tracker_errors_total": ("nodepool",),
     "karpenter_nodes_created_total": ("nodepool", "zone"),
     "karpenter_pods_bound_duration_seconds": (),
     "karpenter_pods_disruption_initiated_total": ENDED,

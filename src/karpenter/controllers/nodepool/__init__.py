@@ -1,7 +1,7 @@
 """What is kept about NodePools: hash, counts, readiness, validity, and how their machines do."""
 
 from karpenter.controllers.context import Context
-from karpenter.controllers.nodepool import counter, hash, readiness, registrationhealth, validation
+from karpenter.controllers.nodepool import counter, hash, pricing, readiness, registrationhealth, validation
 from karpenter.runtime import Controller, Singleton
 
 __all__ = ["build"]
@@ -11,6 +11,6 @@ def build(context: Context) -> list[Controller | Singleton]:
     """Return all controllers of NodePools."""
     return [
         controller
-        for module in (hash, counter, readiness, registrationhealth, validation)
+        for module in (hash, pricing, counter, readiness, registrationhealth, validation)
         for controller in module.build(context)
     ]
