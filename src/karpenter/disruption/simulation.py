@@ -2,6 +2,9 @@
 
 Pods that wait anyway, and those of nodes that are going already, get their places first, once for all
 simulations; whatever they need to be bought is the provisioner's business.
+
+Simulations are many and clusters large, so what cannot matter to any of them is taken out of the picture once:
+running pods that no rule is about count by what they request, not one by one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,11 +14,12 @@ from msgspec.structs import replace
 
 from karpenter.apis.core import Pod
 from karpenter.disruption.candidates import Candidate
-from karpenter.model.pods import pod_key
+from karpenter.model.pods import host_ports, is_reschedulable, pod_key
 from karpenter.model.problem import Budget, Plan, PlannedClaim, Problem
 from karpenter.model.reasons import Unschedulable
 from karpenter.model.snapshot import NodeView, Snapshot
-from karpenter.scheduling import solve
+from karpenter.scheduling import Standing, solve
+from karpenter.scheduling.topology import Topology
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,11 +51,30 @@ class Simulator:
         self._usable = {node.name for node in base.nodes if node.initialized}
         self._coming = _coming(base)
         self._settled = _settled(base, self._coming)
+        self._unbound: dict[str, tuple[Pod, ...]] = {}
+        self._bare = _without_bystanders(base, self._settled, self.movable())
 
     @property
     def problem(self) -> Problem:
         """The provisioner's problem."""
         return self._base
+
+    def movable(self) -> dict[str, tuple[Pod, ...]]:
+        """Return the pods that would need another place, without their binding, by their node's name."""
+        if not self._unbound:
+            self._unbound = {
+                node.name: tuple(_unbound(pod) for pod in node.pods if is_reschedulable(pod))
+                for node in self._settled.nodes
+            }
+        return self._unbound
+
+    def standing(self) -> Standing:
+        """Return where pods run, for guessing what would be worth a simulation."""
+        movable = {name: pods for name, pods in self.movable().items() if name in self._usable}
+        everyone = sorted((pod for pods in movable.values() for pod in pods), key=pod_key)
+        nodes = tuple(node for node in self._settled.nodes if node.name in self._usable)
+        problem = replace(self._base, snapshot=self._bare, pods=tuple(everyone), nodes=nodes)
+        return Standing(problem, movable)
 
     def without(
         self,
@@ -66,19 +89,18 @@ class Simulator:
         making what must be bought cheaper.
         """
         names = {candidate.node.name for candidate in gone}
-        staying = tuple(node for node in self._settled.nodes if node.name not in names)
+        staying = tuple(node for node in self._bare.nodes if node.name not in names)
         usable = self._usable - closed
         problem = replace(
             self._base,
-            snapshot=replace(self._settled, nodes=staying),
+            snapshot=replace(self._bare, nodes=staying),
             pods=tuple(sorted((pod for c in gone for pod in self._moving(c)), key=pod_key)),
             nodes=tuple(node for node in staying if node.name in usable),
         )
-        plan = solve(problem, budget, monotonic=self._monotonic)
-        return _outcome(plan)
+        return _outcome(solve(problem, budget, monotonic=self._monotonic))
 
     def _moving(self, gone: Candidate) -> tuple[Pod, ...]:
-        return (*gone.reschedulable, *self._coming.get(gone.node.name, ()))
+        return (*map(_unbound, gone.reschedulable), *self._coming.get(gone.node.name, ()))
 
 
 def _outcome(plan: Plan) -> Outcome:
@@ -110,3 +132,34 @@ def _settled(base: Problem, coming: Mapping[str, tuple[Pod, ...]]) -> Snapshot:
         return node.with_pods(coming.get(node.name, ()))
 
     return replace(base.snapshot, nodes=tuple(after(node) for node in base.snapshot.nodes))
+
+
+def _without_bystanders(base: Problem, settled: Snapshot, movable: Mapping[str, Sequence[Pod]]) -> Snapshot:
+    """Return `settled` without the pods that can neither hinder nor attract others, except by their requests.
+
+    What stays: whoever has host ports, volumes or anti-affinity, and whoever a rule of a movable pod selects.
+    """
+    everyone = tuple(pod for _, pods in sorted(movable.items()) for pod in pods)
+    topology = Topology(replace(base, snapshot=settled, pods=everyone))
+
+    def matters(pod: Pod) -> bool:
+        affinity = pod.spec.affinity
+        return bool(
+            (affinity is not None and affinity.pod_anti_affinity is not None)
+            or pod.spec.volumes
+            or host_ports(pod)
+            or topology.counts(pod)
+        )
+
+    nodes = []
+    for node in settled.nodes:
+        kept = tuple(pod for pod in node.pods if matters(pod))
+        nodes.append(node if len(kept) == len(node.pods) else replace(node, pods=kept))
+    return replace(settled, nodes=tuple(nodes))
+
+
+def _unbound(pod: Pod) -> Pod:
+    """Return `pod` as it was before it was bound: pods of one workload are then alike again."""
+    if not pod.spec.node_name:
+        return pod
+    return replace(pod, spec=replace(pod.spec, node_name=""))

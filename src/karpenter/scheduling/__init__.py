@@ -3,5 +3,6 @@
 from karpenter.scheduling.fleet import least_cost
 from karpenter.scheduling.search import Memory
 from karpenter.scheduling.solver import solve
+from karpenter.scheduling.standing import Leaving, Move, Standing
 
-__all__ = ["Memory", "least_cost", "solve"]
+__all__ = ["Leaving", "Memory", "Move", "Standing", "least_cost", "solve"]

@@ -112,13 +112,18 @@ class DomainLedger:
         """Note that somebody's hard constraint counts by `group`."""
         self._owned_hard.add(self.number(group))
 
-    def wide(self, terms: Sequence[Term], pod: Pod) -> Wide:
-        """Return what `pod`, whose own terms over domains are `terms`, has to do with the groups."""
+    def selecting(self, pod: Pod) -> tuple[int, ...]:
+        """Return the groups that count `pod`."""
         kind = (pod.namespace, tuple(sorted(pod.metadata.labels.items())))
         selected = self._selecting.get(kind)
         if selected is None:
             selected = tuple(i for i, t in enumerate(self.groups) if t.group.selects(pod))
             self._selecting[kind] = selected
+        return selected
+
+    def wide(self, terms: Sequence[Term], pod: Pod) -> Wide:
+        """Return what `pod`, whose own terms over domains are `terms`, has to do with the groups."""
+        selected = self.selecting(pod)
         if not terms and not selected:
             return NO_DOMAINS
         spreads: list[Spread] = []

@@ -115,6 +115,17 @@ class NodeTable:
         """Tell whether some node would take pods of `variant`, had it room."""
         return bool((self._open & self._mask(variant)).any())
 
+    def suits(self, variants: Iterable[Variant]) -> Mask:
+        """Return, by node, whether it takes pods of one of `variants`, room and company aside."""
+        found = np.zeros(len(self.nodes), dtype=np.bool_)
+        for variant in variants:
+            found |= self._open & self._mask(variant)
+        return found
+
+    def crowd(self) -> tuple[Amounts, Amounts]:
+        """Return, by rule of the topology and node, how many pods it selects there, and how many own it."""
+        return self._crowd.counts()
+
     def place(self, row: int, ask: Ask, count: int) -> None:
         """Take the room of `count` pods on one node."""
         self.free[row] -= ask.wanted * count

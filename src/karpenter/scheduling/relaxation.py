@@ -14,7 +14,7 @@ from karpenter.scheduling.catalogue import Amounts, Mask, Prices
 from karpenter.scheduling.classes import PodClass
 from karpenter.scheduling.nodes import NodeTable
 from karpenter.scheduling.purse import PRICE
-from karpenter.scheduling.search import PackingProblem, Proof, prove
+from karpenter.scheduling.search import PackingProblem, Proof, prove, worths
 from karpenter.scheduling.space import Axis, PoolSpace
 from karpenter.scheduling.stock import NO_LOT
 from karpenter.scheduling.topology import Rule
@@ -48,6 +48,7 @@ class Relaxation:
         self._spoken_for = spoken_for
         self._spaces, self._nodes, self._axis, self._rules = spaces, nodes, axis, rules
         kept = [i for i, c in enumerate(classes) if counts[i] and c.refusal is None]
+        self._number, self._kept = len(classes), kept
         self._classes = [classes[i] for i in kept]
         self._counts = np.array([counts[i] for i in kept], dtype=np.int64)
         self._free = np.maximum(free, 0)
@@ -65,6 +66,16 @@ class Relaxation:
             return 0.0, ()
         proof = prove(self.problem(), more)
         return max(proof.usd, 0.0), self._limit_prices(proof)
+
+    def worths(self, more: Callable[[], bool]) -> Prices:
+        """Return, by class, what a pod costs at least by the prices that prove the bound, USD per hour.
+
+        Nothing for classes that no machine on sale can take.
+        """
+        found = np.zeros(self._number)
+        if self._classes and len(self._pool):
+            found[self._kept] = worths(self.problem(), more)
+        return found
 
     def problem(self) -> PackingProblem:
         """Return it as arrays: limits first among the limits, then lots, then the nodes there are."""

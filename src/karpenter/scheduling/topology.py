@@ -165,6 +165,10 @@ class Topology:
             (spec.affinity, spec.topology_spread_constraints, spec.node_selector, spec.tolerations)
         )
 
+    def counts(self, pod: Pod) -> bool:
+        """Tell whether some rule counts `pod`, wherever it runs."""
+        return bool(self._selected(pod) or self.domains.selecting(pod))
+
     def profile(self, group: Alike) -> Profile:
         """Return what the pods of `group` have to do with the rules."""
         if not self.rules and not self._avoided and not self.domains.groups:
@@ -334,6 +338,10 @@ class Crowd:
         for number in () if founding else profile.near:
             most[self._selected[number, :size] == 0] = 0
         return np.maximum(most, 0)
+
+    def counts(self) -> tuple[Amounts, Amounts]:
+        """Return, by rule and node, how many pods the rule selects and how many own it; copies."""
+        return self._selected[:, : self._size].copy(), self._owners[:, : self._size].copy()
 
     def anywhere(self, rule: int) -> bool:
         """Tell whether some node holds a pod that `rule` selects."""

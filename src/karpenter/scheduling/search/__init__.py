@@ -7,6 +7,16 @@ Kubernetes is the caller's business. See `improve`.
 from karpenter.scheduling.search.improve import improve, objective
 from karpenter.scheduling.search.memory import Memory
 from karpenter.scheduling.search.problem import NodePattern, Packing, PackingProblem
-from karpenter.scheduling.search.proof import Proof, prove
+from karpenter.scheduling.search.proof import Proof, prove, worths
 
-__all__ = ["Memory", "NodePattern", "Packing", "PackingProblem", "Proof", "improve", "objective", "prove"]
+__all__ = [
+    "Memory",
+    "NodePattern",
+    "Packing",
+    "PackingProblem",
+    "Proof",
+    "improve",
+    "objective",
+    "prove",
+    "worths",
+]

@@ -38,6 +38,20 @@ def prove(problem: PackingProblem, more: Callable[[], bool]) -> Proof:
     return proof_of(space, prices)
 
 
+def worths(problem: PackingProblem, more: Callable[[], bool]) -> Prices:
+    """Return, by ask, what one of its pods costs at least by the prices of the best bound, USD per hour."""
+    found = np.zeros(len(problem.count))
+    space = space_of(problem)
+    if not len(space.demand) or not len(space.price):
+        return found
+    prices = ResourcePrices(clustered(space))
+    prices.run(more)
+    worth = least_worth(space, prices.prices)
+    for place, members in enumerate(space.members):
+        found[members] = worth[place]
+    return found
+
+
 def clustered(space: Space) -> Space:
     """Return `space` itself, or with its asks in clusters where these are many."""
     if len(space.demand) <= _MANY:
