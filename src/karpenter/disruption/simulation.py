@@ -3,8 +3,8 @@
 Pods that wait anyway, and those of nodes that are going already, get their places first, once for all
 simulations; whatever they need to be bought is the provisioner's business.
 
-Simulations are many and clusters large, so what cannot matter to any of them is taken out of the picture once:
-running pods that no rule is about count by what they request, not one by one.
+Simulations are many and clusters large, so what cannot matter to any of them is taken out of the picture
+once: running pods that no rule is about count by what they request, not one by one.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -6,6 +6,7 @@ tried by the solver, and something that does not may still be.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import NamedTuple
 
 import msgspec
@@ -76,6 +77,14 @@ class Standing:
         self.worth: Prices = np.zeros(len(self._classes))
         """[class] USD per hour that a pod costs at least, bought anew with all others; 0 until priced."""
 
+    def copy(self) -> "Standing":
+        """Return one on which pods can be moved without a trace on this one."""
+        other = copy(self)
+        other._free = self._free.copy()
+        other._selected, other._owned = self._selected.copy(), self._owned.copy()
+        other._held = [dict(held) for held in self._held]
+        return other
+
     def price(self, more: Callable[[], bool]) -> None:
         """Work out what pods are worth, as exactly as `more` allows."""
         anew = msgspec.structs.replace(
@@ -116,11 +125,13 @@ class Standing:
         return Leaving(tuple(moves), left, float(sum(self.worth[i] * n for i, n in left.items())))
 
     def move(self, row: int, leaving: Leaving) -> None:
-        """Carry out what `leaving` found: from now on the room is taken."""
+        """Carry out what `leaving` found; whoever found no room is gone, too."""
         for move in leaving.moves:
             self._shift(move.pod_class, move.to, move.pods)
             held = self._held[move.to]
             held[move.pod_class] = held.get(move.pod_class, 0) + move.pods
+        for i, pods in self._held[row].items():
+            self._shift(i, row, -pods)
         self._held[row] = {}
 
     def _room(self, i: int, targets: Mask) -> Amounts:

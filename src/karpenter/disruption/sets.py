@@ -1,0 +1,244 @@
+"""Which nodes to take away together: a search over sets, with replacements as many as it takes.
+
+What pods are worth, by the prices that prove the lower bound, tells which nodes cost more than what they
+carry. Sets are proposed from arrays (`karpenter.scheduling.standing`), in the order of what they promise to
+save per disruption, and tried in full by the solver: pods go to free room first, and what must be bought is
+searched for the cheapest way. Nodes that would only be bought again stay.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from karpenter.apis import labels
+from karpenter.disruption.budgets import Reason
+from karpenter.disruption.candidates import Candidate
+from karpenter.disruption.command import Command
+from karpenter.disruption.rounds import Decision, Round
+from karpenter.disruption.simulation import Outcome
+from karpenter.disruption.verdicts import Method
+from karpenter.model.problem import Budget, Problem
+
+_PRICING_STEPS = 40
+_SEARCH_STEPS = 60
+_MOST_TRIMS = 1
+_MOST_TRIES = 12
+_SHARE = 0.5
+"""A larger set is preferred while it saves so much of what the best one saves per disruption."""
+_MARKUP = 1.03
+"""How much more than what they are worth pods are guessed to cost when they are bought anew."""
+_WORTHWHILE = 0.015
+"""Part of its cost that a set must be too dear for a search to find something."""
+_LEAST = 1e-6
+"""USD per hour that a move has to save."""
+
+
+class Proposal(NamedTuple):
+    """Nodes that may be worth taking away."""
+
+    names: tuple[str, ...]
+    savings: float
+    """USD per hour, guessed."""
+    disruption: float
+
+    @property
+    def ratio(self) -> float:
+        return self.savings / self.disruption
+
+
+class SetSearch:
+    """The search; stateless."""
+
+    method: Method = "sets"
+    reason: Reason = "Underutilized"
+
+    def __call__(self, a_round: Round) -> Decision:
+        """Return the command that saves most for the disruption it costs, or none."""
+        sweep = _Sweep(a_round)
+        command = sweep.run()
+        return Decision(commands=(command,) if command else (), settled=not sweep.bound)
+
+
+class _Sweep:
+    """The working of one round."""
+
+    def __init__(self, a_round: Round) -> None:
+        self._round = a_round
+        self._remaining = a_round.remaining[SetSearch.reason]
+        self.bound = False
+        """Whether budgets or the clock kept it from looking at everything."""
+        self._standing = a_round.simulator.standing()
+        self._standing.price(_steps(_PRICING_STEPS))
+        self._eligible = {
+            c.node.name: c for c in a_round.candidates if not c.empty and c.node.name in self._standing.row
+        }
+        self._excess = {
+            name: c.price - self._standing.value(self._standing.row[name])
+            for name, c in self._eligible.items()
+        }
+        self._least_price = _least_price(a_round.simulator.problem)
+        self._tried: set[frozenset[str]] = set()
+
+    def run(self) -> Command | None:
+        guesses = [*self._vacated(), *self._prefixes()]
+        guesses.sort(key=lambda p: (-p.savings, p.names))
+        for proposal in self._ranked(guesses):
+            command = self._attempt(proposal.names)
+            if command is not None:
+                return command
+        for names in self._windows():
+            command = self._attempt(names)
+            if command is not None:
+                return command
+        return None
+
+    def _ranked(self, guesses: Sequence[Proposal]) -> list[Proposal]:
+        """Return the proposals in the order in which they are to be tried: much for little disruption."""
+        left = [p for p in guesses if p.names and p.savings > _LEAST]
+        best = max((p.ratio for p in left), default=0.0)
+        good = [p for p in left if p.ratio >= _SHARE * best]
+        rest = [p for p in left if p.ratio < _SHARE * best]
+        rest.sort(key=lambda p: (-p.ratio, p.names))
+        return [*good, *rest]
+
+    def _attempt(self, names: Sequence[str]) -> Command | None:
+        key = frozenset(names)
+        if not names or key in self._tried:
+            return None
+        if len(self._tried) >= _MOST_TRIES or not self._round.more():
+            self.bound = True
+            return None
+        self._tried.add(key)
+        return self._solved([self._eligible[name] for name in names])
+
+    # --- guesses ------------------------------------------------------------------------------------------
+
+    def _by(self, key: Callable[[str], float]) -> list[str]:
+        """Return nodes, as many as budgets allow, by what `key` says per disruption, most first."""
+        left = dict(self._remaining)
+        chosen = []
+        for name in sorted(self._eligible, key=lambda n: (-key(n) / self._eligible[n].disruption_cost, n)):
+            pool = self._eligible[name].pool.name
+            if left.get(pool, 0) > 0:
+                left[pool] -= 1
+                chosen.append(name)
+            else:
+                self.bound = True
+        return chosen
+
+    def _vacated(self) -> Iterator[Proposal]:
+        """Yield nodes whose pods all fit, so it seems, into free room on others, as budgets allow."""
+        standing, left = self._standing.copy(), dict(self._remaining)
+        targets = np.ones(len(standing.names), dtype=np.bool_)
+        names: list[str] = []
+        savings = disruption = 0.0
+        for name in sorted(self._eligible, key=lambda n: (-self._eligible[n].savings_ratio, n)):
+            candidate, row = self._eligible[name], standing.row[name]
+            if left.get(candidate.pool.name, 0) <= 0:
+                continue
+            leaving = standing.leaving(row, targets)
+            if not leaving.left:
+                standing.move(row, leaving)
+                targets[row] = False
+                left[candidate.pool.name] -= 1
+                names.append(name)
+                savings += candidate.price
+                disruption += candidate.disruption_cost
+        yield Proposal(tuple(names), savings, max(disruption, 1.0))
+
+    def _prefixes(self) -> Iterator[Proposal]:
+        """Yield ever more of the nodes that cost most beyond what they carry, per disruption."""
+        standing = self._standing.copy()
+        targets = np.ones(len(standing.names), dtype=np.bool_)
+        order = self._by(lambda n: self._excess[n])
+        price = disruption = bought = 0.0
+        curve: list[Proposal] = []
+        for at, name in enumerate(order, 1):
+            candidate, row = self._eligible[name], standing.row[name]
+            targets[row] = False
+            leaving = standing.leaving(row, targets)
+            standing.move(row, leaving)
+            price += candidate.price
+            disruption += candidate.disruption_cost
+            bought += leaving.worth_left
+            guess = price - bought * _MARKUP - (self._least_price / 2 if bought else 0.0)
+            curve.append(Proposal(tuple(order[:at]), guess, disruption))
+        found = [p for p in curve if p.savings > _LEAST]
+        if found:
+            best = max(p.ratio for p in found)
+            yield max((p for p in found if p.ratio >= _SHARE * best), key=lambda p: p.savings)
+            yield max(found, key=lambda p: (p.ratio, p.savings))
+            yield max(found, key=lambda p: p.savings)
+
+    def _windows(self) -> Iterator[tuple[str, ...]]:
+        """Yield neighbourhoods that are too dear on the whole, for when no guess is good enough."""
+        order = self._by(lambda n: self._excess[n])
+        size = len(order)
+        while size > 1:
+            for start in range(0, len(order) - size + 1, max(1, size)):
+                names = tuple(order[start : start + size])
+                price = sum(self._eligible[n].price for n in names)
+                if sum(self._excess[n] for n in names) >= _WORTHWHILE * price:
+                    yield names
+            size //= 2
+
+    # --- in full ------------------------------------------------------------------------------------------
+
+    def _solved(self, chosen: Sequence[Candidate]) -> Command | None:
+        """Return the command that takes `chosen` away, or what of them it pays to take away."""
+        best: Command | None = None
+        for _ in range(1 + _MOST_TRIMS):
+            outcome = self._round.simulator.without(chosen, budget=Budget(steps=_SEARCH_STEPS))
+            if outcome.stranded:
+                break
+            command = _command(chosen, outcome)
+            if command.savings > _LEAST and (best is None or command.savings >= _SHARE * best.savings):
+                best = command
+            fewer = self._without_rebought(chosen, outcome)
+            if not fewer or len(fewer) == len(chosen):
+                break
+            chosen = fewer
+        return best
+
+    def _without_rebought(self, chosen: Sequence[Candidate], outcome: Outcome) -> list[Candidate]:
+        """Return `chosen` but for nodes of which the like is bought again: those may as well stay."""
+        bought: dict[tuple[str, float], int] = {}
+        for claim in outcome.claims:
+            kind = (claim.instance_types[0], round(claim.price, 9))
+            bought[kind] = bought.get(kind, 0) + 1
+        kept = []
+        for candidate in sorted(chosen, key=lambda c: (self._excess[c.node.name], c.node.name)):
+            kind = (candidate.node.labels.get(labels.INSTANCE_TYPE, ""), round(candidate.price, 9))
+            if bought.get(kind, 0):
+                bought[kind] -= 1
+            else:
+                kept.append(candidate)
+        return kept
+
+
+def _command(chosen: Sequence[Candidate], outcome: Outcome) -> Command:
+    return Command(
+        reason="Underutilized",
+        method="sets",
+        candidates=tuple(sorted(chosen, key=lambda c: c.node.name)),
+        replacements=outcome.claims,
+        placements=outcome.placements,
+    )
+
+
+def _least_price(problem: Problem) -> float:
+    """Return what the cheapest machine on sale costs, USD per hour."""
+    prices = (
+        offering.price
+        for offer in problem.pools
+        for kind in offer.instance_types
+        for offering in kind.offerings
+        if offering.available
+    )
+    return min(prices, default=0.0)
+
+
+def _steps(number: int) -> Callable[[], bool]:
+    left = iter(range(number))
+    return lambda: next(left, None) is not None
