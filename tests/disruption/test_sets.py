@@ -14,7 +14,7 @@ from karpenter.disruption.simulation import Simulator
 from karpenter.model.snapshot import NodeView
 from karpenter.testing.builders import a_nodepool, a_pod, a_problem, a_view, an_instance_type, an_offering
 
-PRICES = {"small": 0.1, "medium": 0.2, "large": 0.4}
+PRICES = {"small": 0.1, "medium": 0.19, "large": 0.4}
 TYPES = [
     an_instance_type(name, cpu=cpu, memory="64Gi", offerings=[an_offering(price=PRICES[name])])
     for name, cpu in (("small", "2"), ("medium", "4"), ("large", "8"))
