@@ -240,6 +240,61 @@ def test_preferred_host_anti_affinity_uses_the_nodes_there_are() -> None:
     assert list(ignored.placements) == ["node-a"]
 
 
+def on_host(app: str, *, company: bool = True) -> Affinity:
+    """Return the wish to share a node with pods of the app, or not to."""
+    return preferring(a_company_term(app, labels.KUBERNETES_HOSTNAME), company=company)
+
+
+def two_nodes(*running: Pod, cpu: str = "4") -> list[NodeView]:
+    """Return an empty node-a, and a node-b on which some pods run."""
+    size = {"cpu": cpu, "memory": "16Gi", "pods": "110"}
+    return [a_view("node-a", allocatable=size), a_view("node-b", allocatable=size, pods=running)]
+
+
+def test_preferred_host_affinity_joins_the_node_of_those_that_run_unless_ignored() -> None:
+    """A follower would like the node of the app it talks to, as long as it has room; then any will do."""
+    nodes = two_nodes(*app_pods("db", node_name="node-b"))
+    pods = app_pods("web1", "web2", affinity=on_host("db"))
+    assert planned(in_three_zones(*pods, nodes=nodes)).placements == {
+        "node-b": ("default/web1", "default/web2")
+    }
+    ignored = planned(in_three_zones(*pods, nodes=nodes, respect_preferences=False))
+    assert list(ignored.placements) == ["node-a"]
+    many = app_pods(*(f"web{i}" for i in range(5)), cpu="1", affinity=on_host("db"))
+    plan = planned(in_three_zones(*many, nodes=nodes))
+    assert {name: len(keys) for name, keys in plan.placements.items()} == {"node-a": 2, "node-b": 3}
+
+
+def test_preferred_host_affinity_among_themselves_fills_the_roomiest_node() -> None:
+    """Pods that would like to share a node go where all of them can."""
+    there = app_pods("other1", "other2", node_name="node-a")
+    size = {"cpu": "4", "memory": "16Gi", "pods": "110"}
+    nodes = [a_view("node-a", allocatable=size, pods=there), a_view("node-b", allocatable=size)]
+    pods = app_pods("web1", "web2", "web3", affinity=on_host("web"))
+    assert list(planned(in_three_zones(*pods, nodes=nodes)).placements) == ["node-b"]
+
+
+def test_preferred_host_affinity_chooses_among_planned_nodes_and_buys_none() -> None:
+    """Of the nodes that are bought anyway, pods take those of the pods they would like to be with."""
+    db = app_pods("db", cpu="1500m", node_selector={labels.ZONE: "zone-b"})
+    cache = app_pods("cache", cpu="1500m", node_selector={labels.ZONE: "zone-a"})
+    web = app_pods("web", cpu="400m", memory="1Gi", affinity=on_host("db"))
+    plan = planned(in_three_zones(*db, *cache, *web))
+    assert sorted(claim.pods for claim in plan.claims) == [("default/cache",), ("default/db", "default/web")]
+
+
+def test_wishes_about_company_are_given_up_one_kind_after_the_other() -> None:
+    """Pods that would like a node of db's but none of their own kind still avoid their own kind then."""
+    wish = Affinity(
+        pod_affinity=on_host("db").pod_affinity,
+        pod_anti_affinity=on_host("web", company=False).pod_anti_affinity,
+    )
+    nodes = two_nodes(*app_pods("db", node_name="node-b"))
+    pods = app_pods("web1", "web2", affinity=wish)
+    plan = planned(in_three_zones(*pods, nodes=nodes))
+    assert {name: len(keys) for name, keys in plan.placements.items()} == {"node-a": 1, "node-b": 1}
+
+
 @pytest.mark.parametrize("zone", ZONES)
 def test_preferred_affinity_joins_the_zone_of_those_that_run_unless_ignored(zone: str) -> None:
     """A follower would like the zone of the app it talks to; under Ignore any zone will do."""

@@ -63,14 +63,17 @@ class BinTable:
         self._codes[first:last] = self._kind(pool, pattern)
         self._crowd.append(pattern.held, last - first)
 
-    def place(self, ask: Ask, *, polite: bool = False) -> None:
-        """Put pods of `ask` on nodes that take them at no extra price, first come first served."""
+    def place(self, ask: Ask, *, wishes: Sequence[int] = ()) -> None:
+        """Put pods of `ask` on nodes that take them at no extra price, first come first served.
+
+        `wishes`: preferences about the other pods of a node, to be kept.
+        """
         size = len(self.bins)
         if not size:
             return
         counts = how_many(self._room[:size], ask.wanted)
         if not ask.profile.alone:
-            counts = np.minimum(counts, self._crowd.allowance(ask.profile, polite=polite))
+            counts = np.minimum(counts, self._crowd.allowance(ask.profile, wishes=wishes))
         counts *= self._admitting(ask.demands)[self._codes[:size]]
         for row in np.flatnonzero(counts).tolist():
             self._join(row, ask, min(int(counts[row]), ask.remaining))

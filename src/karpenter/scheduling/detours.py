@@ -95,7 +95,7 @@ def _nothing_to_gain(score: Score) -> bool:
 def _prefers(pod_class: PodClass) -> bool:
     profile, wide = pod_class.profile, pod_class.profile.wide
     weights = [t.weight for terms in (wide.spreads, wide.affinities, wide.antis) for t in terms]
-    return len({v.tier for v in pod_class.variants}) > 1 or bool(profile.soft) or any(weights)
+    return len({v.tier for v in pod_class.variants}) > 1 or bool(profile.soft or profile.fond) or any(weights)
 
 
 def _changes(current: Pass) -> Iterator[WhatIf]:

@@ -86,21 +86,21 @@ class NodeTable:
         ask: Ask,
         variant: Variant,
         *,
-        polite: bool = False,
+        wishes: Sequence[int] = (),
         nowhere_else: bool = False,
         founding: bool = False,
     ) -> Amounts:
         """Return, by node, how many pods of `ask` it can take under `variant`.
 
-        `polite`: preferences about the other pods of a node count as rules. `nowhere_else`: no node can be
-        bought for it, so that rules are read as kube-scheduler reads them, one pod at a time. `founding`:
+        `wishes`: preferences about the other pods of a node that count as rules. `nowhere_else`: no node can
+        be bought for it, so that rules are read as kube-scheduler reads them, one pod at a time. `founding`:
         they are the first of a group that must be near itself.
         """
         counts = how_many(self.free, ask.wanted) * (self._open & self._mask(variant))
         if not ask.profile.alone and counts.any():
             # Taints do not matter to what a spread measures by, unless it says so.
             only = self._mask(msgspec.structs.replace(variant, tolerations=_ALL)) if nowhere_else else None
-            allowed = self._crowd.allowance(ask.profile, polite=polite, only=only, founding=founding)
+            allowed = self._crowd.allowance(ask.profile, wishes=wishes, only=only, founding=founding)
             counts = np.minimum(counts, allowed)
         if ask.ports:
             counts = np.minimum(counts, 1)

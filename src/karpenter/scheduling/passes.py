@@ -109,7 +109,7 @@ class Pass:
                 depth[i],
                 self.what_if.turn(i),
                 not self.classes[i].profile.wide.firm,
-                bool(self.classes[i].profile.near),  # they go where the others are
+                bool(self.classes[i].profile.near or self.classes[i].profile.fond),  # they follow others
                 i,
             ),
         )
@@ -260,9 +260,12 @@ class Pass:
     def _place_on_nodes(self, ask: Ask) -> None:
         if not self.nodes.nodes:
             return
-        for polite in (True, False) if ask.profile.soft else (False,):
-            counts = self.nodes.room_for(ask, ask.demands, polite=polite)
-            for row in np.flatnonzero(counts).tolist():
+        for wishes in ask.profile.wishes:
+            counts = self.nodes.room_for(ask, ask.demands, wishes=wishes)
+            rows = np.flatnonzero(counts)
+            if ask.profile.gregarious and not wishes:
+                rows = rows[np.argsort(-counts[rows], kind="stable")]  # together on as few as possible
+            for row in rows.tolist():
                 take = min(int(counts[row]), ask.remaining)
                 if not take:
                     return
@@ -323,7 +326,7 @@ class Pass:
         if not group:
             return
         waiting = Waiting(group, self.topology.rules)
-        for ask in sorted(group, key=lambda a: (a.level, self._turn(a), a.choices)):
+        for ask in sorted(group, key=lambda a: (a.level, self._turn(a), bool(a.profile.fond), a.choices)):
             while ask.remaining:
                 self._place_on_bins(ask)
                 if not ask.remaining or self._open_for(ask, waiting):
@@ -342,11 +345,11 @@ class Pass:
     def _place_on_bins(self, ask: Ask) -> None:
         """Put pods on planned nodes, under whatever variant is as good as the present one."""
         present = ask.variant
-        for polite in (True, False) if ask.profile.soft else (False,):
+        for wishes in ask.profile.wishes:
             for option in ask.options():
                 ask.variant = option
                 if ask.remaining:
-                    self.bins.place(ask, polite=polite)
+                    self.bins.place(ask, wishes=wishes)
         ask.variant = present
 
     def _open_for(self, ask: Ask, waiting: Waiting) -> bool:

@@ -46,6 +46,8 @@ class Profile(msgspec.Struct, frozen=True, cache_hash=True):
     """Affinity over host names: a selected pod must be on the node."""
     soft: tuple[int, ...] = ()
     """Spread and anti-affinity over host names that are only preferred."""
+    fond: tuple[int, ...] = ()
+    """Affinity over host names that is only preferred."""
     selected: tuple[int, ...] = ()
     avoid: Requirements = Requirements()
     """Domains that running pods' anti-affinity keeps it out of."""
@@ -55,14 +57,26 @@ class Profile(msgspec.Struct, frozen=True, cache_hash=True):
     @property
     def alone(self) -> bool:
         """No rule over host names concerns it."""
-        return not (self.owned or self.near or self.soft or self.selected)
+        return not (self.owned or self.near or self.soft or self.fond or self.selected)
+
+    @property
+    def wishes(self) -> tuple[tuple[int, ...], ...]:
+        """The preferences about the other pods of a node that may be kept together: all, fewer, none."""
+        return tuple(dict.fromkeys(((*self.soft, *self.fond), self.soft, ())))
+
+    @property
+    def gregarious(self) -> bool:
+        """Its pods would rather be on one node."""
+        return any(rule in self.selected for rule in self.fond)
 
     @property
     def on_nodes(self) -> "Profile":
         """The part of it that concerns single nodes."""
         if self.wide is NO_DOMAINS and not self.avoid:
             return self
-        return Profile(owned=self.owned, near=self.near, soft=self.soft, selected=self.selected)
+        return Profile(
+            owned=self.owned, near=self.near, soft=self.soft, fond=self.fond, selected=self.selected
+        )
 
 
 class Occupancy(msgspec.Struct):
@@ -185,13 +199,14 @@ class Topology:
 
     def _profile(self, pod: Pod) -> Profile:
         avoid = [Requirement.of(g.key, "NotIn", [value]) for g, value in self._avoided if g.selects(pod)]
-        owned, near, soft, wide = set(), set(), set(), []
+        owned, near, wide = set(), set(), []
+        soft: set[int] = set()
+        fond: set[int] = set()
         for term in self._terms_of(pod):
             if term.group.key != labels.KUBERNETES_HOSTNAME:
                 wide.append(term)
             elif term.weight:
-                if term.group.kind != "affinity":
-                    soft.add(self._number(term))
+                (fond if term.group.kind == "affinity" else soft).add(self._number(term))
             elif term.group.kind == "affinity":
                 near.add(self._number(term))
             else:
@@ -200,6 +215,7 @@ class Topology:
             owned=tuple(sorted(owned)),
             near=tuple(sorted(near)),
             soft=tuple(sorted(soft)),
+            fond=tuple(sorted(fond)),
             selected=self._selected(pod),
             avoid=Requirements.of(*avoid),
             wide=self.domains.wide(wide, pod),
@@ -229,13 +245,13 @@ class Topology:
             found.add(Profile(owned=tuple(sorted(lasting)), selected=self._selected(pod)), 1)
         return found
 
-    def allowance(self, profile: Profile, here: Occupancy, *, polite: bool = False) -> int:
+    def allowance(self, profile: Profile, here: Occupancy) -> int:
         """Return how many more pods of `profile` a node that holds `here` may take.
 
-        Affinity is not asked for here (see `welcome`). `polite`: preferences count as rules.
+        Affinity is not asked for here (see `welcome`), nor are preferences.
         """
         most = UNLIMITED
-        for number in (*profile.owned, *profile.soft) if polite else profile.owned:
+        for number in profile.owned:
             rule, present = self.rules[number], here.selected.get(number, 0)
             itself = number in profile.selected
             if rule.kind == "anti":
@@ -306,22 +322,30 @@ class Crowd:
             self._selected[rule, row] += count
 
     def allowance(
-        self, profile: Profile, *, polite: bool = False, only: Mask | None = None, founding: bool = False
+        self,
+        profile: Profile,
+        *,
+        wishes: Sequence[int] = (),
+        only: Mask | None = None,
+        founding: bool = False,
     ) -> Amounts:
         """Return, by node, how many more pods of `profile` it may take.
 
         Affinity is included unless they are `founding`: the first of a group that must be near itself.
+        `wishes` are preferences of theirs that count as rules.
 
         `only`: the pods select these nodes and no others, none can be bought for them. Then the emptiest of
         these is what a spread measures by, and nobody makes way for owners planned there.
         """
         size = self._size
         most = np.full(size, UNLIMITED, dtype=np.int64)
-        for number in (*profile.owned, *profile.soft) if polite else profile.owned:
+        for number in (*profile.owned, *wishes):
             rule, present = self._rules[number], self._selected[number, :size]
             itself = number in profile.selected
             if rule.kind == "anti":
                 np.minimum(most, np.where(present > 0, 0, 1 if itself else UNLIMITED), out=most)
+            elif rule.kind == "affinity":
+                most[present == 0] = 0
             elif itself:
                 least = 0 if only is None else _least(rule, present, only)
                 np.minimum(most, rule.max_skew + least - present, out=most)

@@ -87,6 +87,7 @@ class Waiting:
         self._manners = Manners(rules)
         self._welcomed: dict[bytes, Mask] = {}
         self._admitted: dict[tuple[int, Requirements, int], Mask] = {}
+        self._friends = _friends(asks)
         for ask in asks:
             self.update(ask)
 
@@ -108,7 +109,14 @@ class Waiting:
         """Return `ask` and, behind it, all others that would buy from the same pool."""
         at = self._at[ask.index]
         others = np.flatnonzero(self._home == ask.home)
+        if self._friends:
+            others = np.array([i for i in others.tolist() if not self._holds_off(i, at)], dtype=np.int64)
         return Queue(self, np.concatenate([[at], others[others != at]]))
+
+    def _holds_off(self, at: int, first: int) -> bool:
+        """Tell whether an ask would rather wait for a friend's node than share one opened for `first`."""
+        friends = self._friends.get(at, frozenset())
+        return first not in friends and any(self._home[i] != _NOWHERE for i in friends)
 
     def admitted(self, space: PoolSpace, start: Requirements, chosen: int) -> Mask:
         """Return, by kind, whether its pods may join a node that is `start` at no extra price."""
@@ -138,6 +146,20 @@ class Waiting:
                 self._welcomed.clear()
             known = self._welcomed[state] = ~self._manners.barred(state)[self._profile_of]
         return known
+
+
+def _friends(asks: Sequence[Ask]) -> dict[int, frozenset[int]]:
+    """Return, by position of those who would like to share a node with others, the positions of these."""
+    wanted = {at: set(a.profile.fond).difference(a.profile.selected) for at, a in enumerate(asks)}
+    members: dict[int, list[int]] = {rule: [] for rules in wanted.values() for rule in rules}
+    for at, ask in enumerate(asks) if members else ():
+        for rule in members.keys() & set(ask.profile.selected):
+            members[rule].append(at)
+    return {
+        at: frozenset(friend for rule in rules for friend in members[rule])
+        for at, rules in wanted.items()
+        if rules
+    }
 
 
 class Queue:
