@@ -51,17 +51,12 @@ class Launch:
             try:
                 instance = await self._context.provider.create(claim)
             except InsufficientCapacity as error:
-                self._context.recorder.publish(
-                    claim,
-                    "Warning",
-                    "InsufficientCapacityError",
-                    f"NodeClaim {claim.name} event: {shortened(str(error))}",
-                    dedupe=[claim.metadata.uid],
-                )
+                self._tell(claim, "InsufficientCapacityError", error)
                 log.warning(NO_CAPACITY, **facts(self._context, claim), error=str(error))
                 await delete_claim(self._context, claim, "insufficient_capacity")
                 return Step(claim)
             except NodeClassNotReady as error:
+                self._tell(claim, "NodeClassNotReady", error)
                 log.warning(CLASS_NOT_READY, **facts(self._context, claim), error=str(error))
                 await delete_claim(self._context, claim, "nodeclass_not_ready")
                 return Step(claim)
@@ -75,6 +70,15 @@ class Launch:
             self._uids[claim.name] = claim.metadata.uid
         now = self._context.clock.now()
         return Step(conditions.with_condition(with_details(claim, instance), "Launched", "True", now=now))
+
+    def _tell(self, claim: NodeClaim, reason: str, error: Exception) -> None:
+        self._context.recorder.publish(
+            claim,
+            "Warning",
+            reason,
+            f"NodeClaim {claim.name} event: {shortened(str(error))}",
+            dedupe=[claim.metadata.uid],
+        )
 
     def _failed(self, claim: NodeClaim, reason: str, message: str) -> NodeClaim:
         now = self._context.clock.now()
