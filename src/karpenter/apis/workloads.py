@@ -8,12 +8,30 @@ from karpenter.apis.core import IntOrString, PodTemplateSpec
 from karpenter.apis.meta import Condition, KubeObject, LabelSelector, Object, Resource, SelectorRequirement
 
 
+class RollingUpdate(Object, frozen=True):
+    """How many pods a Deployment's rollout may have too many, and too few: counts or percentages."""
+
+    max_surge: IntOrString | None = None
+    max_unavailable: IntOrString | None = None
+
+
+class RolloutStrategy(Object, frozen=True):
+    """apps/v1 DeploymentStrategy."""
+
+    type: str = "RollingUpdate"
+    rolling_update: RollingUpdate | None = None
+
+
 class WorkloadSpec(Object, frozen=True):
     """What Deployments, ReplicaSets, StatefulSets and DaemonSets have in common."""
 
     replicas: int | None = None
     selector: LabelSelector | None = None
     template: PodTemplateSpec = msgspec.field(default_factory=PodTemplateSpec)
+    strategy: RolloutStrategy | None = None
+    """A Deployment's."""
+    paused: bool = False
+    """A Deployment's: changes of the template wait."""
 
 
 class WorkloadStatus(Object, frozen=True):

@@ -79,9 +79,14 @@ def drain_blocks(
         block = ending_block(pod, now, node) if pod.deleting else eviction_block(pod, limits, now)
         if block is not None:
             found.append(block)
+    return in_order(found, deadline=deadline)
+
+
+def in_order(blocks: Iterable[DrainBlock], *, deadline: float | None = None) -> tuple[DrainBlock, ...]:
+    """Return `blocks` as `drain_blocks` would: what waiting will not end first, nothing with a `deadline`."""
     if deadline is not None:
-        found = [msgspec.structs.replace(block, permanent=False) for block in found]
-    return tuple(sorted(found, key=lambda b: (not b.permanent, KINDS.index(b.kind), b.pod)))
+        blocks = [msgspec.structs.replace(block, permanent=False) for block in blocks]
+    return tuple(sorted(blocks, key=lambda b: (not b.permanent, KINDS.index(b.kind), b.pod)))
 
 
 def eviction_block(pod: Pod, limits: PdbLimits, now: float) -> DrainBlock | None:

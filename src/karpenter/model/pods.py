@@ -336,6 +336,16 @@ def do_not_disrupt_active(pod: Pod, now: float) -> bool:
     return pod.status.start_time is None or now - parse_time(pod.status.start_time) < seconds
 
 
+def asks_for_surge(pod: Pod) -> bool:
+    """It has opted in to have a stand-in before a drain takes it."""
+    return pod.metadata.annotations.get(labels.SURGE) == "true"
+
+
+def expects_stand_in(pod: Pod) -> bool:
+    """Its workload may bring up another before it goes, which then needs a node in its place."""
+    return asks_for_surge(pod) and _owned_by(pod, "apps/v1", "ReplicaSet")
+
+
 def tolerates_disruption_taint(pod: Pod) -> bool:
     """It tolerates the taint of nodes that go away, so it is left on them."""
     return not taints.tolerates((taints.DISRUPTED,), pod.spec.tolerations)

@@ -7,7 +7,14 @@ from karpenter.apis import labels
 from karpenter.apis.core import Node, Pod
 from karpenter.base.timestamps import parse_time
 from karpenter.controllers.context import Context
-from karpenter.disruption.drainblocks import BlockKind, DrainBlock, drain_blocks, eviction_block, in_words
+from karpenter.disruption.drainblocks import (
+    BlockKind,
+    DrainBlock,
+    drain_blocks,
+    eviction_block,
+    in_order,
+    in_words,
+)
 from karpenter.kube.informer import Change
 from karpenter.model.pdbs import PdbLimits
 
@@ -37,10 +44,18 @@ class Blockers:
             self._pdbs, self._limits = pdbs, PdbLimits(pdbs)
         return self._limits
 
-    def of(self, node: Node, waiting: Sequence[Pod], deadline: float | None) -> tuple[DrainBlock, ...]:
-        """Return what keeps the waiting pods of a node."""
+    def of(
+        self,
+        node: Node,
+        waiting: Sequence[Pod],
+        deadline: float | None,
+        surging: Sequence[DrainBlock] = (),
+    ) -> tuple[DrainBlock, ...]:
+        """Return what keeps the waiting pods of a node; `surging` is what some of them wait for instead."""
         now = self._context.clock.now()
-        return drain_blocks(waiting, self.limits(), now, node=node, deadline=deadline)
+        elsewhere = {block.pod for block in surging}
+        others = [pod for pod in waiting if pod.key not in elsewhere]
+        return in_order([*surging, *drain_blocks(others, self.limits(), now, node=node)], deadline=deadline)
 
     def of_pod(self, pod: Pod) -> DrainBlock | None:
         """Return what keeps one pod from being evicted."""

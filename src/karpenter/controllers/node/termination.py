@@ -21,6 +21,7 @@ from karpenter.controllers.context import Context
 from karpenter.controllers.node.blockers import Blockers
 from karpenter.controllers.node.drain import next_look, plan_drain
 from karpenter.controllers.node.eviction import EvictionQueue
+from karpenter.controllers.node.surge import Surges
 from karpenter.disruption.drainblocks import in_words, volume_blocks
 from karpenter.kube.client import resource_of
 from karpenter.kube.errors import NotFound
@@ -34,6 +35,7 @@ log = structlog.get_logger()
 _MIN_DRAIN_SECONDS = 5.0  # the scheduler may bind a pod in the moment before it sees the taint
 _POLL_SECONDS = 1.0
 _IDLE_SECONDS = 10.0  # what changes by itself is heard of at once; this is for what passes unheard
+_SURGE_SECONDS = 2.0  # while rollouts are under way, of which nobody tells
 _INSTANCE_POLL_SECONDS = 5.0
 _DISRUPTED = Taint(key=labels.DISRUPTED_TAINT, effect="NoSchedule")
 _SHOWN = 5
@@ -51,6 +53,7 @@ class Termination:
         self._context = context
         self._evictions = evictions
         self._blockers = blockers
+        self._surges = Surges(context, blockers)
         self._attachments = context.cache.informer(VolumeAttachment)
         self._attachments.add_index("nodeName", lambda attachment: (attachment.spec.node_name,))
         self._nodes = context.cache.informer(Node)
@@ -190,19 +193,19 @@ class Termination:
     async def _await_drain(self, node: Node, claim: NodeClaim | None, deadline: float | None) -> _Outcome:
         now = self._context.clock.now()
         drain = plan_drain(self._context.cluster.pods_on(node.name), now, deadline)
-        blocks = self._blockers.of(node, drain.waiting, deadline)
+        held = await self._surges.hold(node, drain.evict, deadline)
+        blocks = self._blockers.of(node, drain.waiting, deadline, held.blocks)
         self._blockers.note(node, blocks)
         drained = conditions.get(claim.status.conditions, "Drained") if claim is not None else None
         if claim is not None and (drained is None or drained.status != "True"):
             claim = await self._tell(node, claim, "Drained", "Draining", in_words(blocks, deadline))
             drained = conditions.get(claim.status.conditions, "Drained")
-        for pod in drain.evict:
+        for pod in held.evict:
             self._evictions.add(pod, deadline)
         if drain.waiting:
             self._blockers.tell(node, len(drain.waiting), blocks, deadline)
-            return claim, Result(
-                next_look(drain.waiting, now, deadline, least=_POLL_SECONDS, most=_IDLE_SECONDS)
-            )
+            most = _SURGE_SECONDS if held.blocks else _IDLE_SECONDS
+            return claim, Result(next_look(drain.waiting, now, deadline, least=_POLL_SECONDS, most=most))
         if claim is None or (drained is not None and drained.status == "True"):
             return claim, None
         since = _since(drained)

@@ -15,7 +15,7 @@ from karpenter.controllers.provisioning.money import left_for_all, offer_of
 from karpenter.controllers.provisioning.validation import pod_error
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.pdbs import PdbLimits
-from karpenter.model.pods import do_not_disrupt_active, is_reschedulable, pod_key
+from karpenter.model.pods import do_not_disrupt_active, expects_stand_in, is_reschedulable, pod_key
 from karpenter.model.problem import Problem, SolveOptions
 from karpenter.model.requirements import Requirements
 from karpenter.model.snapshot import Snapshot
@@ -72,6 +72,7 @@ def demand_in(snapshot: Snapshot, rules: VolumeRules, reserved: Callable[[Pod], 
             if pod.spec.node_name
             and is_reschedulable(pod)
             and not do_not_disrupt_active(pod, now)
+            and not expects_stand_in(pod)  # which will ask by itself
             and not pdbs.fully_blocking(pod)
             and not reserved(pod)
         )
