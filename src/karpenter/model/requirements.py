@@ -346,11 +346,12 @@ class Requirements:
 
     def intersects(self, other: "Requirements") -> str:
         """Return why the requirements on shared keys cannot hold together; empty when they can."""
-        small, large = (self, other) if len(self) <= len(other) else (other, self)
+        mine, theirs = self._by_key, other._by_key
+        small, large = (mine, theirs) if len(mine) <= len(theirs) else (theirs, mine)
         clashes = [
-            f"key {key}, {other[key]} not in {self[key]}"
+            f"key {key}, {theirs[key]} not in {mine[key]}"
             for key in small
-            if key in large and not self[key].has_intersection(other[key])
+            if key in large and not mine[key].has_intersection(theirs[key])
         ]
         return "; ".join(clashes)
 

@@ -56,7 +56,7 @@ def quick_violations(problem: Problem, plan: Plan) -> list[str]:
     wrong = [*_each_pod_once(pods, plan)]
     if wrong:
         return wrong
-    market, likes = Market(problem), Likeness()
+    market, likes = Market(problem, quick=True), Likeness()
     views = {n.name: n for n in problem.nodes}
     for name, keys in plan.placements.items():
         if name not in views:

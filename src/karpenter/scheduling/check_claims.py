@@ -51,7 +51,8 @@ def _types(market: Market, claim: PlannedClaim, types: Sequence[InstanceType]) -
     """The list is short enough and in order, its price is right, and every type can be had."""
     if len(types) > _MOST_TYPES:
         yield f"lists {len(types)} instance types, more than {_MOST_TYPES}"
-    ways = [market.prices(claim.pool.name, claim.requirements, t.name) for t in types]
+    prices = market.prices(claim.pool.name, claim.requirements)
+    ways = [prices[name] for name in claim.instance_types]
     for instance_type, found in zip(types, ways, strict=True):
         if not found:
             yield f"{instance_type.name} has no available offering under {claim.requirements}"
@@ -59,15 +60,13 @@ def _types(market: Market, claim: PlannedClaim, types: Sequence[InstanceType]) -
         wrong = {lot: list(_prices(claim, ways, lot)) for lot in ways[0]}
         if all(wrong.values()):
             yield from wrong[min(wrong)]
-    for instance_type in types:
-        clash = market.clash(claim.requirements, instance_type)
-        if clash:
-            yield f"{instance_type.name} is not what the claim requires: {clash}"
+    yield from market.clashes(claim.pool.name, claim.requirements, claim.instance_types)
 
 
 def lots_paid(market: Market, claim: PlannedClaim) -> list[Lot]:
     """Return the lots (empty: what there is without end) that a claim with its price and types may be of."""
-    ways = [market.prices(claim.pool.name, claim.requirements, name) for name in claim.instance_types]
+    prices = market.prices(claim.pool.name, claim.requirements)
+    ways = [prices[name] for name in claim.instance_types]
     return [lot for lot in sorted(ways[0]) if not any(_prices(claim, ways, lot))]
 
 
@@ -112,6 +111,9 @@ def _room(market: Market, claim: PlannedClaim, types: Sequence[InstanceType], lo
             yield f"requests {claim.requests.get(resource, 0)} {resource}, its pods {amount}"
     ported = any(host_ports(pod) for pod, _ in load)
     most = market.problem.options.max_node_cpu
+    if market.quick and not ported and most is None:
+        doubtful = set(market.doubtful(claim.pool.name, claim.instance_types, asked))
+        types = [t for t in types if t.name in doubtful]
     for instance_type in types:
         daemons, overhead = market.daemons(claim.pool.name, instance_type.name)
         needed = total([asked, overhead])

@@ -33,18 +33,18 @@ class Likeness:
         spec, status = pod.spec, pod.status
         # The names of a pod's volume claims may follow from its own.
         mark = _encoder.encode(
-            (
-                pod.metadata.namespace,
-                pod.metadata.labels,
-                spec,
-                [c for c in status.conditions if c.type == "PodResizePending"],
-                status.resources,
-                status.allocated_resources,
-                status.container_statuses,
-                status.init_container_statuses,
-                spec.volumes and pod_key(pod),
-            )
+            (pod.metadata.namespace, pod.metadata.labels, spec, spec.volumes and pod_key(pod))
         )
+        if status.resources or status.container_statuses or status.init_container_statuses:
+            mark += _encoder.encode(
+                (
+                    [c for c in status.conditions if c.type == "PodResizePending"],
+                    status.resources,
+                    status.allocated_resources,
+                    status.container_statuses,
+                    status.init_container_statuses,
+                )
+            )
         return self._first.setdefault(mark, pod)
 
     def load(self, pods: Iterable[Pod]) -> Load:

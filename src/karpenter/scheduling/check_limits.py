@@ -71,7 +71,7 @@ def stock(market: Market, plan: Plan) -> Iterator[str]:
 def _listed(market: Market, claim: PlannedClaim) -> bool:
     known_types = market.types.get(claim.pool.name, {})
     return all(name in known_types for name in claim.instance_types) and any(
-        market.prices(claim.pool.name, claim.requirements, name) for name in claim.instance_types[:1]
+        market.prices(claim.pool.name, claim.requirements)[name] for name in claim.instance_types[:1]
     )
 
 

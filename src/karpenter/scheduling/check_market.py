@@ -1,8 +1,9 @@
 """What can be bought, and what runs on it by itself. It remembers its answers: many claims ask the same."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from karpenter.apis import labels as known
 from karpenter.apis.core import Pod
@@ -12,6 +13,7 @@ from karpenter.model.pods import has_dra_requirements, requests
 from karpenter.model.problem import PoolOffer, Problem
 from karpenter.model.requirements import SIMULATION_LABELS, Requirement, Requirements
 from karpenter.scheduling.check_fit import refuses, ways
+from karpenter.scheduling.check_room import Room
 
 TOLERANCE = 1e-6
 """Prices (USD per hour) that differ by less are the same."""
@@ -32,12 +34,30 @@ class Price(NamedTuple):
     usd: float
 
 
+Answer = TypeVar("Answer")
+
+
+class Answers(dict[str, Answer]):
+    """What was found out about types, by name; found out when first asked for."""
+
+    def __init__(self, find: Callable[[str], Answer]) -> None:
+        """Ask `find`."""
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, name: str) -> Answer:
+        """Find out about one more type."""
+        found = self[name] = self._find(name)
+        return found
+
+
 class Market:
     """The pools of one problem."""
 
-    def __init__(self, problem: Problem) -> None:
-        """Open the market of `problem`."""
+    def __init__(self, problem: Problem, *, quick: bool = False) -> None:
+        """Open the market of `problem`; with `quick`, types are looked at together where that will do."""
         self.problem = problem
+        self.quick = quick
         self.well_known = problem.options.well_known_labels
         self.offers: Mapping[str, PoolOffer] = {o.pool.name: o for o in problem.pools}
         most = problem.options.max_node_cpu
@@ -64,21 +84,24 @@ class Market:
             for name, o in self.offers.items()
         }
         self._left: dict[tuple[str, str, int], list[Offering]] = {}
-        self._prices: dict[tuple[str, str, int], dict[Lot, Price]] = {}
+        self._open: dict[tuple[int, Requirements], bool] = {}
+        self._prices: dict[tuple[str, int], Answers[dict[Lot, Price]]] = {}
         self._asked: dict[tuple[str, int], tuple[Requirements, int]] = {}
         self._numbers: dict[tuple[Requirement, ...], int] = {}
         self._rests: dict[int, tuple[Requirements, Requirements]] = {}
         self._alike: dict[tuple[Requirement, ...], Requirements] = {}
-        self._clashes: dict[tuple[int, int], str] = {}
+        self._clashes: dict[tuple[str, int], Answers[str]] = {}
         self._keyed: dict[tuple[Requirement, ...], int] = {}
         self._choices: dict[tuple[str, str, int, tuple[str, ...], int], frozenset[Choice]] = {}
         self.accepted: dict[tuple[bytes, Choice], bool] = {}
         """Whether pods that select nodes in some way accept one with some labels, as far as was asked."""
         self._daemons: dict[tuple[str, str], tuple[list[Pod], Resources]] = {}
+        self._rooms: dict[str, Room] = {}
 
     def offerings(self, pool: str, requirements: Requirements, instance_type: str) -> list[Offering]:
         """Return the offerings of a type that can still be had under `requirements`."""
-        asked = (pool, instance_type, self._number(pool, requirements))
+        number = self._number(pool, requirements)
+        asked = (pool, instance_type, number)
         if asked not in self._left:
             self._left[asked] = [
                 offering
@@ -86,9 +109,16 @@ class Market:
                 if offering.available
                 and (offering.stock is None or self._has_left(pool, instance_type, offering))
                 and (self.reserved or offering.capacity_type != known.CAPACITY_RESERVED)
-                and not requirements.compatible(offering.requirements, self.well_known)
+                and self._may_be(requirements, number, offering)
             ]
         return self._left[asked]
+
+    def _may_be(self, requirements: Requirements, number: int, offering: Offering) -> bool:
+        """Tell whether `requirements`, by their number, leave an offering open; types have many in common."""
+        asked = (number, offering.requirements)
+        if asked not in self._open:
+            self._open[asked] = not requirements.compatible(offering.requirements, self.well_known)
+        return self._open[asked]
 
     def machines(self, pool: str, requirements: Requirements, instance_type: str) -> list[InstanceType]:
         """Return what a node of a type may be, size by size, if any offering is bought that is to be had."""
@@ -108,13 +138,17 @@ class Market:
     def _has_left(self, pool: str, instance_type: str, offering: Offering) -> bool:
         return any(self.left.get(lot) for lot, _, _ in self._lots(self.types[pool][instance_type], offering))
 
-    def prices(self, pool: str, requirements: Requirements, instance_type: str) -> dict[Lot, Price]:
-        """Return the best price of a type under `requirements`, by the lot it is bought from."""
-        asked = (pool, instance_type, self._number(pool, requirements))
-        if asked in self._prices:
-            return self._prices[asked]
+    def prices(self, pool: str, requirements: Requirements) -> Mapping[str, dict[Lot, Price]]:
+        """Return, by type, its best price under `requirements`, by the lot it is bought from."""
+        asked = (pool, self._number(pool, requirements))
+        found = self._prices.get(asked)
+        if found is None:
+            found = self._prices[asked] = Answers(partial(self._prices_of, pool, requirements))
+        return found
+
+    def _prices_of(self, pool: str, requirements: Requirements, instance_type: str) -> dict[Lot, Price]:
         offer, kind = self.offers[pool], self.types[pool][instance_type]
-        found = self._prices[asked] = {}
+        found: dict[Lot, Price] = {}
         for offering in self.offerings(pool, requirements, instance_type):
             for lot, _, usd in self._lots(kind, offering):
                 price = Price(usd + offering.hazard * offer.interruption_cost, usd)
@@ -143,28 +177,41 @@ class Market:
                     found.setdefault(choice, instance_type.name)
         return found
 
-    def clash(self, requirements: Requirements, instance_type: InstanceType) -> str:
-        """Return why a type is not what `requirements` say; empty when it is."""
+    def clashes(self, pool: str, requirements: Requirements, names: Sequence[str]) -> Iterator[str]:
+        """Yield which of the types `names` are not what `requirements` say, and why."""
         known_as = self._rests.get(id(requirements))
         if known_as is None:
             # Claims differ in the types they list, and in little else.
             rest = requirements.without(known.INSTANCE_TYPE)
             rest = self._alike.setdefault(tuple(rest.values()), rest)
             known_as = self._rests[id(requirements)] = requirements, rest
-        asked = (id(known_as[1]), id(instance_type))
-        if asked not in self._clashes:
-            self._clashes[asked] = known_as[1].intersects(instance_type.requirements)
-        wanted, own = requirements.get(known.INSTANCE_TYPE), instance_type.requirements
-        if known.INSTANCE_TYPE in own and not wanted.has_intersection(own[known.INSTANCE_TYPE]):
-            return requirements.intersects(own)
-        return self._clashes[asked]
+        rest, types = known_as[1], self.types[pool]
+        clashes = self._clashes.setdefault(
+            (pool, id(rest)), Answers(lambda name: rest.intersects(types[name].requirements))
+        )
+        listed = frozenset(requirements.get(known.INSTANCE_TYPE).permitted())
+        for name in names:
+            if name not in listed or clashes[name]:
+                clash = requirements.intersects(types[name].requirements)
+                if clash:
+                    yield f"{name} is not what the claim requires: {clash}"
+
+    def doubtful(self, pool: str, names: Sequence[str], asked: Resources) -> list[str]:
+        """Return those of the types `names` that may not hold what is `asked` beside their daemons."""
+        room = self._rooms.get(pool)
+        if room is None:
+            room = self._rooms[pool] = Room(self.types[pool])
+        unknown = room.unknown(names)
+        if unknown:
+            room.add({name: self.daemons(pool, name)[1] for name in unknown})
+        return room.doubtful(names, asked)
 
     def cheapest(self, pool: str, requirements: Requirements, instance_type: str) -> float:
         """Return the price of a type under `requirements`; infinite when it cannot be had.
 
         Lots count only where there is nothing else.
         """
-        found = self.prices(pool, requirements, instance_type)
+        found = self.prices(pool, requirements)[instance_type]
         endless = Price(float("inf"), float("inf"))
         return found.get((), min(found.values(), default=endless)).usd
 
@@ -189,6 +236,8 @@ class Market:
         return self._daemons[asked]
 
     def _daemons_on(self, offer: PoolOffer, instance_type: InstanceType) -> list[Pod]:
+        if not self.problem.snapshot.daemons:
+            return []
         template = offer.pool.spec.template
         ref = template.spec.node_class_ref
         given = {
