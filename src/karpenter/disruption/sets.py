@@ -7,6 +7,7 @@ searched for the cheapest way. Nodes that would only be bought again stay.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from karpenter.model.problem import Budget, Problem
 _PRICING_STEPS = 40
 _SEARCH_STEPS = 60
 _MOST_TRIMS = 1
-_MOST_TRIES = 12
+_MOST_TRIES = 30
 _SHARE = 0.5
 """A larger set is preferred while it saves so much of what the best one saves per disruption."""
 _MARKUP = 1.03
@@ -173,23 +174,36 @@ class _Sweep:
 
     def _windows(self) -> Iterator[tuple[str, ...]]:
         """Yield neighbourhoods that are too dear on the whole, for when no guess is good enough."""
-        order = self._by(lambda n: self._excess[n])
-        size = len(order)
+        most = len(self._by(lambda n: self._excess[n]))
+        order = sorted(self._eligible, key=lambda n: (-self._excess[n] / self._eligible[n].price, n))
+        size = min(most, len(order))
         while size > 1:
-            for start in range(0, len(order) - size + 1, max(1, size)):
-                names = tuple(order[start : start + size])
+            stride = max(1, len(order) // size)
+            runs = [tuple(order[at : at + size]) for at in range(0, len(order) - size + 1, max(1, size // 2))]
+            combs = [tuple(order[at::stride][:size]) for at in range(stride)]
+            for names in (n for pair in zip_longest(runs, combs, fillvalue=()) for n in pair):
                 price = sum(self._eligible[n].price for n in names)
-                if sum(self._excess[n] for n in names) >= _WORTHWHILE * price:
-                    yield names
+                if names and sum(self._excess[n] for n in names) >= _WORTHWHILE * price:
+                    yield self._affordable(names)
             size //= 2
+
+    def _affordable(self, names: Sequence[str]) -> tuple[str, ...]:
+        left, chosen = dict(self._remaining), []
+        for name in names:
+            pool = self._eligible[name].pool.name
+            if left.get(pool, 0) > 0:
+                left[pool] -= 1
+                chosen.append(name)
+        return tuple(chosen)
 
     # --- in full ------------------------------------------------------------------------------------------
 
     def _solved(self, chosen: Sequence[Candidate]) -> Command | None:
         """Return the command that takes `chosen` away, or what of them it pays to take away."""
+        simulator, budget = self._round.simulator, Budget(steps=_SEARCH_STEPS)
         best: Command | None = None
         for _ in range(1 + _MOST_TRIMS):
-            outcome = self._round.simulator.without(chosen, budget=Budget(steps=_SEARCH_STEPS))
+            outcome = simulator.roughly(chosen, budget=budget)
             if outcome.stranded:
                 break
             command = _command(chosen, outcome)
@@ -199,7 +213,11 @@ class _Sweep:
             if not fewer or len(fewer) == len(chosen):
                 break
             chosen = fewer
-        return best
+        if best is None:
+            return None
+        outcome = simulator.without(best.candidates, budget=budget)
+        command = _command(best.candidates, outcome)
+        return command if command.savings > _LEAST and not outcome.stranded else None
 
     def _without_rebought(self, chosen: Sequence[Candidate], outcome: Outcome) -> list[Candidate]:
         """Return `chosen` but for nodes of which the like is bought again: those may as well stay."""

@@ -18,7 +18,7 @@ from karpenter.model.pods import host_ports, is_reschedulable, pod_key
 from karpenter.model.problem import Budget, Plan, PlannedClaim, Problem
 from karpenter.model.reasons import Unschedulable
 from karpenter.model.snapshot import NodeView, Snapshot
-from karpenter.scheduling import Standing, solve
+from karpenter.scheduling import Standing, rehearse, solve
 from karpenter.scheduling.topology import Topology
 
 
@@ -88,16 +88,26 @@ class Simulator:
         Nodes that are not initialized take none of them, nor do those named in `closed`. `budget` is for
         making what must be bought cheaper.
         """
+        problem = self._problem_without(gone, closed)
+        return _outcome(solve(problem, budget, monotonic=self._monotonic))
+
+    def roughly(
+        self, gone: Sequence[Candidate], *, closed: frozenset[str] = frozenset(), budget: Budget
+    ) -> Outcome:
+        """Return what `without` would, sooner, and unchecked: for choosing what to ask in earnest."""
+        problem = self._problem_without(gone, closed)
+        return _outcome(rehearse(problem, budget, monotonic=self._monotonic))
+
+    def _problem_without(self, gone: Sequence[Candidate], closed: frozenset[str]) -> Problem:
         names = {candidate.node.name for candidate in gone}
         staying = tuple(node for node in self._bare.nodes if node.name not in names)
         usable = self._usable - closed
-        problem = replace(
+        return replace(
             self._base,
             snapshot=replace(self._bare, nodes=staying),
             pods=tuple(sorted((pod for c in gone for pod in self._moving(c)), key=pod_key)),
             nodes=tuple(node for node in staying if node.name in usable),
         )
-        return _outcome(solve(problem, budget, monotonic=self._monotonic))
 
     def _moving(self, gone: Candidate) -> tuple[Pod, ...]:
         return (*map(_unbound, gone.reschedulable), *self._coming.get(gone.node.name, ()))

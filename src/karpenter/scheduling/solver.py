@@ -65,6 +65,17 @@ def solve(
     return merged(plan, first_plan(afterwards(problem, plan, expendable)).plan(), expendable, cutoff)
 
 
+def rehearse(problem: Problem, budget: Budget, *, monotonic: Callable[[], float] | None = None) -> Plan:
+    """Return a plan to learn from, not to carry out: as `solve` would, but neither bounded nor checked.
+
+    Raises:
+        ValueError: when a quantity or a requirement in the problem cannot be read.
+    """
+    current = first_plan(problem)
+    improved(current, spender(budget, monotonic))
+    return current.plan()
+
+
 def _loose(
     problem: Problem, budget: Budget, monotonic: Callable[[], float] | None, memory: Memory | None
 ) -> Plan:
