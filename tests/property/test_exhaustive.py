@@ -1,4 +1,4 @@
-"""Tiny problems, solved by trying everything: the solver places as many pods, and hardly ever pays more."""
+"""Tiny problems, solved by trying everything: the solver places the same pods, and hardly ever pays more."""
 
 import os
 import time
@@ -8,13 +8,14 @@ import msgspec
 import pytest
 
 from karpenter.apis import labels
-from karpenter.model.problem import Budget, Problem
+from karpenter.model.pods import pod_key
+from karpenter.model.problem import Budget, Plan, Problem
 from karpenter.scheduling import solve
 from karpenter.scheduling.check import violations
 from karpenter.testing.builders import a_nodepool, a_pod, a_problem, a_view, an_instance_type, some_pods
 from karpenter.testing.company import apart, app_pods, spread
 from karpenter.testing.dice import Dice
-from karpenter.testing.exhaustive import TooLarge, best_plan
+from karpenter.testing.exhaustive import TooLarge, best_plan, urgencies
 from karpenter.testing.problems import TINY, a_random_problem
 
 SECONDS = float(os.environ.get("KARPENTER_SECONDS", "60"))
@@ -23,15 +24,17 @@ FIRST = int(os.environ.get("KARPENTER_SEED", "0"))
 SCALES = {"alone": msgspec.structs.replace(TINY, company=False), "company": TINY}
 SEARCH = Budget(steps=100)
 OPTIMAL_SHARE = 0.95
-FEWER_SHARE = 0.02
 CENT = 1e-6
 
 
 def compared(problem: Problem) -> str:
-    """Solve both ways; return `optimal`, `dearer`, `fewer` pods placed, or `too large` to try everything.
+    """Solve both ways; return `optimal`, `dearer`, or `too large` to try everything.
 
-    Both plans must be right, and the lower bound must be below the best plan.
+    Both plans must be right and leave out equally many pods of each priority, and the lower bound must be
+    below the best plan. What counts is the price alone: the fee for each node is off.
     """
+    options = msgspec.structs.replace(problem.options, node_fee=0.0)
+    problem = msgspec.structs.replace(problem, options=options)
     plan = solve(problem, SEARCH)
     assert plan.distrusted == ()
     assert violations(problem, plan) == []
@@ -40,14 +43,18 @@ def compared(problem: Problem) -> str:
     except TooLarge:
         return "too large"
     assert violations(problem, best) == []
-    assert len(plan.unschedulable) >= len(best.unschedulable), f"not the best plan after all: {best}"
-    if len(plan.unschedulable) > len(best.unschedulable):
-        return "fewer"
+    assert left_out(problem, plan) == left_out(problem, best), f"the best plan is {best}"
     if {u.pod for u in plan.unschedulable} == {u.pod for u in best.unschedulable}:
         # The bound is one for the pods that are placed.
         assert plan.lower_bound is None or plan.lower_bound <= best.cost + CENT
         assert plan.cost >= best.cost - CENT, f"not the best plan after all: {best}"
     return "dearer" if plan.cost > best.cost + CENT else "optimal"
+
+
+def left_out(problem: Problem, plan: Plan) -> tuple[int, ...]:
+    """Return the priorities of the pods that `plan` refuses, the highest first."""
+    refused = {u.pod for u in plan.unschedulable}
+    return urgencies(pod for pod in problem.pods if pod_key(pod) in refused)
 
 
 def test_the_best_plan_of_a_few_pods() -> None:
@@ -82,19 +89,35 @@ def test_what_is_too_large_or_limited_is_refused() -> None:
         best_plan(a_problem(pods, pools=[a_nodepool(limits={"cpu": "1"})]))
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + 40))
-def test_pods_that_mind_nobody_are_placed_whenever_they_can_be(seed: int) -> None:
-    """The solver places as many as can be placed, for no less than that costs at best."""
-    assert compared(a_random_problem(Dice.of_seed(f"alone/{seed}"), SCALES["alone"])) != "fewer"
+def test_rather_several_are_left_out_than_one_more_urgent() -> None:
+    """Room for one large urgent pod, or for two others."""
+    node = a_view("node", allocatable={"cpu": "2", "memory": "8Gi", "pods": "9"})
+    pods = [a_pod("urgent", cpu="2", priority=100), *some_pods(2, "other", cpu="1")]
+    problem = a_problem(pods, pools=[a_nodepool(limits={})], instance_types=[], nodes=[node])
+    assert best_plan(problem).placements == {"node": ("default/urgent",)}
+    assert left_out(problem, best_plan(problem)) == (0, 0)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + 30))
+def test_everybody_is_placed_who_can_be(scale: str, seed: int) -> None:
+    """The solver leaves out as many of each priority as have to be, and never pays less than can be."""
+    compared(a_random_problem(Dice.of_seed(f"{scale}/{seed}"), SCALES[scale]))
+
+
+# By seed: a pod found no place unless another made way for it, or one was bound before others.
+@pytest.mark.parametrize("seed", [220, 581, 597, 812, 887, 1019, 1044, 1185, 1348, 1468, 2146])
+def test_problems_that_once_had_a_pod_left_out(seed: int) -> None:
+    """Kept from earlier runs of the test below."""
+    compared(a_random_problem(Dice.of_seed(f"company/{seed}"), SCALES["company"]))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", SCALES)
 def test_plans_are_as_good_as_trying_everything(scale: str) -> None:
-    """As many as fit in KARPENTER_SECONDS (or 5,000 with KARPENTER_SOAK=1): nearly all are optimal.
+    """As many as fit in KARPENTER_SECONDS (or 5,000 with KARPENTER_SOAK=1).
 
-    Of pods that mind others, a few may be left out whom only one order of binding would let in: the solver
-    puts nobody where that depends on who is bound first.
+    In every one of them as many pods of each priority are placed as can be; nearly all plans are optimal.
     """
     started, seed, seen = time.monotonic(), FIRST, Counter[str]()
     while (SOAK and seed < FIRST + 5_000) or (not SOAK and time.monotonic() - started < SECONDS):
@@ -105,5 +128,4 @@ def test_plans_are_as_good_as_trying_everything(scale: str) -> None:
             raise
         seed += 1
     print(f"{scale}: {dict(seen)} from seed {FIRST}")
-    assert seen["fewer"] <= (FEWER_SHARE if SCALES[scale].company else 0) * seen.total()
-    assert seen["optimal"] >= OPTIMAL_SHARE * (seen["optimal"] + seen["dearer"] + seen["fewer"])
+    assert seen["optimal"] >= OPTIMAL_SHARE * (seen["optimal"] + seen["dearer"])

@@ -5,6 +5,7 @@ from itertools import product
 
 from karpenter.apis import labels as known
 from karpenter.base.quantity import Resources, fits, total
+from karpenter.model.instancetype import InstanceType, Offering
 from karpenter.model.pods import pod_key
 from karpenter.model.problem import PlannedClaim, Problem
 from karpenter.model.requirements import Requirement, Requirements
@@ -50,9 +51,11 @@ def topology_keys(problem: Problem) -> list[str]:
 
 
 def possible_domains(market: Market, spread: Spread) -> set[str]:
-    """Return the domains in which a node could be bought that a spread constraint would look at."""
-    if spread.key == known.KUBERNETES_HOSTNAME:
-        return {"a node that might be bought"}
+    """Return the domains in which a node could be bought that a spread constraint would look at.
+
+    It looks at nodes only that have every label its owner is spread over.
+    """
+    keys = sorted({c.topology_key for c in spread_by(spread.owner)})
     found: set[str] = set()
     for name, offer in market.offers.items():
         if spread.constraint.node_taints_policy == "Honor" and refuses(
@@ -67,8 +70,18 @@ def possible_domains(market: Market, spread: Spread) -> set[str]:
             for kind in market.types[name].values():
                 if not merged.intersects(kind.requirements):
                     for offering in market.offerings(name, merged, kind.name):
-                        found.update(everything_on(spread.key, merged, kind, offering).permitted())
+                        values = {key: _values_of(key, merged, kind, offering) for key in keys}
+                        found.update(values[spread.key] if all(values.values()) else ())
     return found
+
+
+def _values_of(
+    key: str, requirements: Requirements, instance_type: InstanceType, offering: Offering
+) -> Sequence[str]:
+    """Return the values that a new node may have for a label; all hosts that might be bought are one."""
+    if key == known.KUBERNETES_HOSTNAME:
+        return ("a node that might be bought",)
+    return everything_on(key, requirements, instance_type, offering).permitted()
 
 
 def _narrowed(

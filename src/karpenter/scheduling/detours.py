@@ -25,24 +25,32 @@ _EPSILON = 1e-9
 
 T = TypeVar("T")
 Score = tuple[list[int], int, int, float]
+_WRONG: Score = ([2**31], 0, 0, 0.0)
+"""Worse than any plan: no pod is of so high a priority."""
+
+
+def small(classes: Sequence[PodClass]) -> bool:
+    """Tell whether the batch is small."""
+    return len(classes) <= _MOST_CLASSES and sum(c.count for c in classes) <= _MOST_PODS
 
 
 def worth_detours(classes: Sequence[PodClass]) -> bool:
     """Tell whether the batch is small, and none of its pods has a preference that could be given up."""
-    return (
-        len(classes) <= _MOST_CLASSES
-        and sum(c.count for c in classes) <= _MOST_PODS
-        and not any(_prefers(c) for c in classes)
-    )
+    return small(classes) and not any(_prefers(c) for c in classes)
 
 
-def detoured(first: Pass, again: Callable[[WhatIf], Pass], more: Callable[[], bool]) -> Pass:
+def detoured(
+    first: Pass, again: Callable[[WhatIf], Pass], right: Callable[[Pass], bool], more: Callable[[], bool]
+) -> Pass:
     """Return the best plan found, `first` if none is better; `again` makes the plan of other ways to go.
 
-    Always the best plan that still has untried changes is changed next.
+    Always the best plan that still has untried changes is changed next. Only plans that are `right` count, if
+    there is one.
     """
     best, score = first, score_of(first)
     queue = [(score, 0, _changes(first))]
+    if not right(first):
+        score = _WRONG
     tried, dry = {_key(first.what_if)}, 0
     while queue:
         _, _, changes = queue[0]
@@ -59,7 +67,7 @@ def detoured(first: Pass, again: Callable[[WhatIf], Pass], more: Callable[[], bo
         other = again(what_if)
         found = score_of(other)
         heappush(queue, (found, len(tried), _changes(other)))
-        if _better(found, score):
+        if _better(found, score) and right(other):
             best, score, dry = other, found, 0
     return best
 

@@ -11,16 +11,18 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from karpenter.model.problem import Budget, LimitPrice, Plan, Problem
+from karpenter.apis.karpenter import RequirementSpec
+from karpenter.model.problem import Budget, LimitPrice, Plan, PoolOffer, Problem
 from karpenter.scheduling.check import quick_violations
 from karpenter.scheduling.classes import PodClass, classify
-from karpenter.scheduling.detours import detoured, worth_detours
+from karpenter.scheduling.detours import detoured, small, worth_detours
 from karpenter.scheduling.drives import Drives
 from karpenter.scheduling.expendable import afterwards, merged, split
 from karpenter.scheduling.improve import improved, same_as_relaxed
 from karpenter.scheduling.looser import realistic
 from karpenter.scheduling.mending import mended
 from karpenter.scheduling.passes import Pass
+from karpenter.scheduling.rescue import rescued
 from karpenter.scheduling.search import Memory
 from karpenter.scheduling.topology import Topology
 from karpenter.scheduling.whatif import WhatIf
@@ -98,7 +100,7 @@ def _searched(problem: Problem, more: Callable[[], bool], memory: Memory | None)
     current = batch.first_plan()
     if not more():
         plan = current.plan()
-        return current, _mended(problem, plan) if len(problem.pods) <= _FEW else plan
+        return current, batch.rescued(_mended(problem, plan)) if len(problem.pods) <= _FEW else plan
     proven, least, tolls = 0.0, *_bounds(current, more)
     if worth_detours(batch.classes):
         proven, detour = batch.detour(current, more)
@@ -111,8 +113,8 @@ def _searched(problem: Problem, more: Callable[[], bool], memory: Memory | None)
     if wrong:
         plain = batch.first_plan()
         safe = _mended(problem, plain.plan(*_bounds(plain, _steps(_STEPS_BETWEEN))))
-        return plain, msgspec.structs.replace(safe, distrusted=tuple(wrong[:_SHOWN]))
-    return current, plan
+        return plain, msgspec.structs.replace(batch.rescued(safe), distrusted=tuple(wrong[:_SHOWN]))
+    return current, batch.rescued(plan)
 
 
 def _mended(problem: Problem, plan: Plan) -> Plan:
@@ -177,6 +179,17 @@ class _Batch:
                 break
         return current
 
+    def rescued(self, plan: Plan) -> Plan:
+        """Return `plan` with some of the few pods placed that it refused for no good reason.
+
+        Where pods do not mind each other and nothing runs out, a pass refuses nobody without need.
+        """
+        topology, offers = self.topology, self.problem.pools
+        limited = any(o.remaining or any(r.min_values for r in _asked(o)) for o in offers)
+        if len(self.problem.pods) > _FEW or not (topology.rules or topology.domains.groups or limited):
+            return plan
+        return rescued(self.problem, plan, making_way=small(self.classes))
+
     def detour(self, first: Pass, more: Callable[[], bool]) -> tuple[float, Pass]:
         """Return what is known to be the least cost, and the best of several ways to place few pods."""
         proven = improved(first, _steps(_STEPS_BETWEEN))
@@ -186,7 +199,10 @@ class _Batch:
             improved(other, _steps(_STEPS_BETWEEN))
             return other
 
-        return proven, detoured(first, again, more)
+        def right(current: Pass) -> bool:
+            return not quick_violations(self.problem, current.plan())
+
+        return proven, detoured(first, again, right, more)
 
     def passes(self, classes: Sequence[PodClass], what_if: WhatIf | None = None) -> Pass:
         """Go over the classes until nobody was dealt or placed out of turn."""
@@ -214,6 +230,10 @@ class _Batch:
             # Domains that could not take what was dealt to them: deal again, knowing what they do take.
             closed = {**closed, **full}
         return current
+
+
+def _asked(offer: PoolOffer) -> Sequence[RequirementSpec]:
+    return offer.pool.spec.template.spec.requirements
 
 
 def _left_out(classes: Sequence[PodClass], current: Pass) -> list[int]:

@@ -1,13 +1,14 @@
 """The best plan for a tiny problem, found by trying everything: what the solver's plans are measured by.
 
-It uses the verifier's rules, and no idea of the solver's. Of these, one is stricter here. kube-scheduler
+It uses the verifier's rules, and no idea of the solver's: a plan is right when there is an order in which
+kube-scheduler can bind all its pods where they are planned. One rule is stricter here. kube-scheduler
 measures a spread by the emptiest domain that has a node; which domains have one is for the plan to say, so a
 plan could put all its pods into one zone and keep nodes out of the others. Nobody means that by a spread:
 like upstream, every domain counts in which a node could be bought for the pod, and a node of its own that
 could be bought is an empty host. A domain that has no node and can have none counts nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import product
@@ -44,8 +45,15 @@ class _Option(msgspec.Struct, frozen=True):
     """For no pods yet."""
 
 
+def urgencies(pods: Iterable[Pod]) -> tuple[int, ...]:
+    """Return the priorities of `pods`, the highest first; of what may be refused the lowest is refused."""
+    return tuple(sorted((pod.spec.priority or 0 for pod in pods), reverse=True))
+
+
 def best_plan(problem: Problem, most_tries: int = 20_000) -> Plan:
-    """Return a plan that places as many pods as can be, at the least cost at which they can.
+    """Return a plan that refuses nobody, or as few and as little urgent pods as can be, at the least cost.
+
+    Rather several pods are refused than one of a higher priority.
 
     Raises:
         TooLarge: when more than `most_tries` combinations would have to be judged.
@@ -78,14 +86,21 @@ class _Everything:
         return tuple(len(kind) for kind in self.kinds)
 
     def best(self) -> Plan:
-        """Try to refuse nobody, then one pod, and so on."""
-        for refused in range(sum(self.all) + 1):
+        """Try to refuse nobody, then whoever is least urgent, and so on."""
+        choices: dict[tuple[int, ...], list[Counts]] = {}
+        for left_out in product(*(range(n + 1) for n in self.all)):
+            choices.setdefault(self._urgencies(left_out), []).append(left_out)
+        for _, equal in sorted(choices.items()):
             found: Plan | None = None
-            for left_out in _parts(self.all, refused):
+            for left_out in equal:
                 found = self._cheapest(_minus(self.all, left_out), found)
             if found is not None:
                 return found
         raise AssertionError("refusing everybody is always a plan")
+
+    def _urgencies(self, counts: Counts) -> tuple[int, ...]:
+        """Return the priorities of these pods, the highest first."""
+        return urgencies(kind[0] for kind, n in zip(self.kinds, counts, strict=True) for _ in range(n))
 
     def _cheapest(self, wanted: Counts, found: Plan | None) -> Plan | None:
         """Return the cheapest plan that places exactly `wanted`, if it is cheaper than `found`."""
@@ -176,22 +191,16 @@ class _Everything:
         key = (id(spread.owner), spread.key)
         if key not in self._domains:
             claims = claims_for(self.market, [(spread.owner, 1)], each_type=False)
-            self._domains[key] = {
-                value
-                for number, claim in enumerate(claims)
-                for value in ClaimPlace(f"bought {number}", Machines(self.market, claim)).values(spread.key)
-                if spread.key != known.KUBERNETES_HOSTNAME or not number
-            }
+            machines = [Machines(self.market, claim) for claim in claims]
+            places = [ClaimPlace(f"bought {number}", m) for number, m in enumerate(machines)]
+            counted = [place for place in places if spread.looks_at(place)]
+            alike = counted[:1] if spread.key == known.KUBERNETES_HOSTNAME else counted
+            self._domains[key] = {value for place in alike for value in place.values(spread.key)}
         return self._domains[key]
 
 
 def _minus(left: Counts, right: Counts) -> Counts:
     return tuple(a - b for a, b in zip(left, right, strict=True))
-
-
-def _parts(counts: Counts, total: int) -> Iterator[Counts]:
-    """Yield every way to take `total` out of `counts`."""
-    return (part for part in product(*(range(n + 1) for n in counts)) if sum(part) == total)
 
 
 def _by_price(options: Sequence[Sequence[_Option]]) -> Iterator[list[_Option]]:
