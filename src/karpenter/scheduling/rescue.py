@@ -14,7 +14,7 @@ from karpenter.apis import labels as known
 from karpenter.apis.core import Pod
 from karpenter.base.quantity import total
 from karpenter.model.pods import pod_key
-from karpenter.model.problem import Plan, PlannedClaim, Problem
+from karpenter.model.problem import Plan, PlannedClaim, PoolOffer, Problem
 from karpenter.model.reasons import Unschedulable
 from karpenter.model.requirements import SIMULATION_LABELS
 from karpenter.scheduling.check_drives import unattachable
@@ -66,6 +66,8 @@ class _Rescue:
         offers = problem.pools
         self._claims: dict[Contents, list[PlannedClaim]] = {}
         self._domains: dict[tuple[int, int], set[str]] = {}
+        self._left_alone = {o.pool.name for o in offers if _wants_variety(o) and _has_sizes(o)}
+        """With minValues a type counts as its smallest offering: no claim is narrowed to the others."""
         self._each_type = any(o.remaining and len(o.instance_types) <= _FEW_TYPES for o in offers)
 
     def run(self, *, making_way: bool) -> Plan:
@@ -153,7 +155,7 @@ class _Rescue:
         contents = self._contents(keys)
         if contents not in self._claims:
             found = claims_for(self.market, self._load(keys), each_type=self._each_type)
-            self._claims[contents] = [self._finished(claim) for claim in found]
+            self._claims[contents] = [self._finished(c) for c in found if c.pool.name not in self._left_alone]
         for claim in self._claims[contents]:
             claims = (*others, msgspec.structs.replace(claim, pods=tuple(sorted(keys))))
             yield msgspec.structs.replace(plan, claims=claims, cost=sum(c.price for c in claims))
@@ -209,6 +211,14 @@ class _Rescue:
 
 def _in_vain(refused: Unschedulable) -> bool:
     return any(r.constraint in _ON_PRINCIPLE for r in refused.refusals)
+
+
+def _wants_variety(offer: PoolOffer) -> bool:
+    return any(r.min_values for r in offer.pool.spec.template.spec.requirements)
+
+
+def _has_sizes(offer: PoolOffer) -> bool:
+    return any(t.has_overrides for t in offer.instance_types)
 
 
 def _without(plan: Plan, key: str) -> Plan:
