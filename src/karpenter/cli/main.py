@@ -111,10 +111,37 @@ def plan(
         bool, typer.Option("--exit-code", help="Return 1 when the plan leaves pods out.")
     ] = False,
     output: Annotated[str, typer.Option("--output", "-o", help="table, json or yaml.")] = "table",
+    consolidate: Annotated[
+        bool, typer.Option("--consolidate", help="Then say what consolidation would do, command by command.")
+    ] = False,
+    consolidation_methods: Annotated[
+        str, typer.Option(help="With --consolidate: which methods, by commas, in their order.")
+    ] = "",
+    free_moves: Annotated[
+        bool, typer.Option("--free-moves", help="With --consolidate: put disruption budgets aside.")
+    ] = False,
+    no_provision: Annotated[
+        bool, typer.Option("--no-provision", help="With --consolidate: leave waiting pods alone.")
+    ] = False,
+    max_commands: Annotated[
+        int | None, typer.Option(min=1, help="With --consolidate: stop after so many commands.")
+    ] = None,
+    round_budget: Annotated[
+        str, typer.Option(help="With --consolidate: longest time to look for one command.")
+    ] = "1m",
 ) -> None:
     """Say which nodes these manifests need and what they cost, without a cluster."""
     from karpenter.base.clock import SystemClock
     from karpenter.cli.plan import PlanOptions, plan_command
+    from karpenter.cli.planning.consolidating import Consolidating
+
+    consolidating = Consolidating(
+        methods=tuple(name for name in consolidation_methods.split(",") if name),
+        free_moves=free_moves,
+        provision=not no_provision,
+        most_commands=max_commands,
+        round_budget=round_budget,
+    )
 
     options = PlanOptions(
         files=(*(files or ()), *(more or ())),
@@ -132,6 +159,7 @@ def plan(
         deterministic=deterministic,
         exit_code=exit_code,
         output=output,
+        consolidate=consolidating if consolidate else None,
     )
     raise typer.Exit(
         plan_command(options, stdin=sys.stdin.buffer, out=sys.stdout, err=sys.stderr, clock=SystemClock())

@@ -22,18 +22,22 @@ from karpenter.base.duration import parse_duration
 from karpenter.cli.manifests import Unreadable
 from karpenter.cli.planning.amounts import judge_amounts
 from karpenter.cli.planning.catalogues import catalogue_named, in_zones
-from karpenter.cli.planning.cluster import Catalogues, problem_of, snapshot_of
+from karpenter.cli.planning.cluster import Ask, Catalogues, problem_of, snapshot_of
+from karpenter.cli.planning.consolidating import Consolidating, Work, consolidation_of, searches_named
+from karpenter.cli.planning.consolidationtable import write_consolidation
 from karpenter.cli.planning.expansion import expand
 from karpenter.cli.planning.inventory import Inventory
 from karpenter.cli.planning.reading import is_scenario, read_inputs
-from karpenter.cli.planning.report import Report, Timing, report_of
+from karpenter.cli.planning.report import Record, Report, Timing, report_of
 from karpenter.cli.planning.scenario import add_scenario
 from karpenter.cli.planning.spread import default_constraints, spread_by_default
 from karpenter.cli.planning.table import write_table
 from karpenter.cli.planning.whatif import priced
 from karpenter.controllers.provisioning.demand import Demand
+from karpenter.disruption.aftermath import Broken
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.problem import Budget, Plan, Problem
+from karpenter.model.snapshot import Snapshot
 from karpenter.operator.options import OptionError, parse_options
 from karpenter.scheduling import solve
 from karpenter.scheduling.catalogue import compiled
@@ -65,6 +69,8 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     deterministic: bool = False
     exit_code: bool = False
     output: str = "table"
+    consolidate: Consolidating | None = None
+    """None: only plan for pods that wait."""
 
 
 class Refused(Exception):
@@ -78,6 +84,8 @@ class Question(NamedTuple):
     demand: Demand
     catalogues: Catalogues
     inventory: Inventory
+    ask: Ask
+    """Puts the question again, about another cluster."""
 
 
 def plan_command(options: PlanOptions, *, stdin: BinaryIO, out: TextIO, err: TextIO, clock: Clock) -> int:
@@ -88,10 +96,27 @@ def plan_command(options: PlanOptions, *, stdin: BinaryIO, out: TextIO, err: Tex
     try:
         question = question_of(options, stdin=stdin, err=err, clock=clock)
         plan, timing = _solved(options, question.problem, clock)
-    except (Unreadable, Refused) as error:
+        _tell(question.inventory, plan, err)
+        report = report_of(
+            plan,
+            question.problem.snapshot,
+            question.demand,
+            question.catalogues,
+            timing,
+            _usd(options.cluster_price_limit),
+            priced(question.problem, plan),
+        )
+        if options.consolidate is not None:
+            _consolidate(options, options.consolidate, question, plan, report, clock, out)
+        else:
+            _write(options, report, question.inventory, out)
+    except (Unreadable, Refused, Broken) as error:
         err.write(f"karpenter plan: {error}\n")
         return REFUSED
-    inventory = question.inventory
+    return UNSCHEDULABLE if options.exit_code and report.unschedulable else PLANNED
+
+
+def _tell(inventory: Inventory, plan: Plan, err: TextIO) -> None:
     for wrong in plan.distrusted:
         err.write(f"note: a cheaper plan was dropped because it broke a rule: {wrong}\n")
     for note in inventory.notes[:_MOST_TOLD]:
@@ -99,17 +124,35 @@ def plan_command(options: PlanOptions, *, stdin: BinaryIO, out: TextIO, err: Tex
     unread = inventory.unread()
     if unread:
         err.write(f"note: without meaning for a plan: {', '.join(unread)}\n")
-    report = report_of(
+
+
+def _consolidate(
+    options: PlanOptions,
+    wish: Consolidating,
+    question: Question,
+    plan: Plan,
+    report: Report,
+    clock: Clock,
+    out: TextIO,
+) -> None:
+    """Carry `plan` out on paper, consolidate what is then there, print what that comes to."""
+    found = consolidation_of(
+        wish,
+        question.problem,
         plan,
-        question.problem.snapshot,
-        question.demand,
-        question.catalogues,
-        timing,
-        _usd(options.cluster_price_limit),
-        priced(question.problem, plan),
+        report,
+        Work(
+            question.ask,
+            question.catalogues,
+            question.inventory.settings.spot_to_spot,
+            Budget() if options.deterministic else Budget(seconds=parse_duration(wish.round_budget)),
+        ),
+        None if options.deterministic else clock,
     )
-    _write(options, report, inventory, out)
-    return UNSCHEDULABLE if options.exit_code and report.unschedulable else PLANNED
+    if options.output == "table":
+        write_consolidation(found, question.inventory, out)
+    else:
+        _dump(options, found, out)
 
 
 def question_of(options: PlanOptions, *, stdin: BinaryIO, err: TextIO, clock: Clock) -> Question:
@@ -124,20 +167,24 @@ def question_of(options: PlanOptions, *, stdin: BinaryIO, err: TextIO, clock: Cl
     inventory = _read(options, stdin, err)
     catalogues = _catalogues(options, inventory, err)
     snapshot = snapshot_of(inventory, catalogues, _EPOCH if options.deterministic else clock.now())
-    settings = inventory.settings
-    problem, demand = problem_of(
-        snapshot,
-        catalogues,
-        respect_preferences=(options.preference_policy or settings.preference_policy) != "Ignore",
-        min_values_strict=(options.min_values_policy or settings.min_values_policy) != "BestEffort",
-        reserved_capacity=settings.reserved_capacity,
-        price_limit=_usd(options.cluster_price_limit),
-        expendable_below=options.expendable_below,
-    )
-    pods = spread_by_default(inventory, problem.pods, constraints)
-    tastes = msgspec.structs.replace(problem.options, **_tastes(options))
-    problem = msgspec.structs.replace(problem, pods=pods, options=tastes)
-    return Question(problem, demand, catalogues, inventory)
+    settings, tastes = inventory.settings, _tastes(options)
+
+    def asked(about: Snapshot) -> tuple[Problem, Demand]:
+        problem, demand = problem_of(
+            about,
+            catalogues,
+            respect_preferences=(options.preference_policy or settings.preference_policy) != "Ignore",
+            min_values_strict=(options.min_values_policy or settings.min_values_policy) != "BestEffort",
+            reserved_capacity=settings.reserved_capacity,
+            price_limit=_usd(options.cluster_price_limit),
+            expendable_below=options.expendable_below,
+        )
+        pods = spread_by_default(inventory, problem.pods, constraints)
+        chosen = msgspec.structs.replace(problem.options, **tastes)
+        return msgspec.structs.replace(problem, pods=pods, options=chosen), demand
+
+    problem, demand = asked(snapshot)
+    return Question(problem, demand, catalogues, inventory, lambda about: asked(about)[0])
 
 
 def _check(options: PlanOptions) -> None:
@@ -151,9 +198,15 @@ def _check(options: PlanOptions) -> None:
             raise Refused(f"{name} {value}: want one of {', '.join(choices)}")
     if not options.files:
         raise Refused("nothing to plan: name files or folders with -f, or - for standard input")
-    _seconds(options.solve_budget)
+    _seconds("--solve-budget", options.solve_budget)
     _usd(options.cluster_price_limit)
     _tastes(options)
+    if options.consolidate is not None:
+        _seconds("--round-budget", options.consolidate.round_budget)
+        try:
+            searches_named(options.consolidate.methods)
+        except ValueError as error:
+            raise Refused(f"--consolidation-methods: {error}") from error
 
 
 def _tastes(options: PlanOptions) -> dict[str, Any]:
@@ -181,13 +234,13 @@ def _usd(text: str) -> int | None:
         raise Refused(f"--cluster-price-limit {text}: {error}") from error
 
 
-def _seconds(text: str) -> float:
+def _seconds(option: str, text: str) -> float:
     try:
         seconds = parse_duration(text)
     except ValueError:
         seconds = -1.0
     if seconds < 0:
-        raise Refused(f"--solve-budget {text}: want a duration of 0s or more, e.g. 1s")
+        raise Refused(f"{option} {text}: want a duration of 0s or more, e.g. 1s")
     return seconds
 
 
@@ -263,7 +316,7 @@ def _solved(options: PlanOptions, problem: Problem, clock: Clock) -> tuple[Plan,
     for offer in problem.pools:
         compiled(offer.instance_types)
     prepared = clock.monotonic()
-    seconds = _seconds(options.solve_budget)
+    seconds = _seconds("--solve-budget", options.solve_budget)
     budget = Budget(steps=_DETERMINISTIC_STEPS) if options.deterministic else Budget(seconds=seconds)
     watch = _Watch(clock)
     try:
@@ -300,9 +353,14 @@ class _Watch:
 
 
 def _write(options: PlanOptions, report: Report, inventory: Inventory, out: TextIO) -> None:
-    if options.output == "json":
-        out.write(msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n")
-    elif options.output == "yaml":
-        yaml.safe_dump(msgspec.to_builtins(report), out, sort_keys=False, width=110)
-    else:
+    if options.output == "table":
         write_table(report, inventory, out)
+    else:
+        _dump(options, report, out)
+
+
+def _dump(options: PlanOptions, record: Record, out: TextIO) -> None:
+    if options.output == "json":
+        out.write(msgspec.json.format(msgspec.json.encode(record), indent=2).decode() + "\n")
+    else:
+        yaml.safe_dump(msgspec.to_builtins(record), out, sort_keys=False, width=110)

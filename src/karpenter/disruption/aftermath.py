@@ -1,4 +1,4 @@
-"""How the cluster looks once a plan or a command is carried out at once: as announced, or an error says not."""
+"""A cluster once a plan or a command is carried out at once: as announced, or an error says how not."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

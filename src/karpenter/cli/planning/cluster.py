@@ -5,7 +5,7 @@ names, provider ids, claims of nodes that say which pool they belong to, readine
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 import msgspec
@@ -34,8 +34,11 @@ from karpenter.state.rows import PlannedSize, Storage, view_of
 
 Catalogues = Mapping[str, tuple[InstanceType, ...]]
 """What each pool can buy."""
+Ask = Callable[[Snapshot], Problem]
+"""Returns the question for the solver, given a cluster."""
 
 _UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedulable")
+_READY = Condition(type="Ready", status="True", reason="KubeletReady")
 _CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _LIVE = ("Launched", "Registered", "Initialized", "Consolidatable")
 
@@ -279,7 +282,10 @@ def _completed(node: Node, types: Mapping[str, InstanceType]) -> Node:
         allocatable = allocatable or dict(format_resources(machine.allocatable))
         capacity = capacity or dict(format_resources(machine.capacity))
     status = msgspec.structs.replace(
-        status, allocatable=allocatable or capacity, capacity=capacity or allocatable
+        status,
+        allocatable=allocatable or capacity,
+        capacity=capacity or allocatable,
+        conditions=status.conditions or [_READY],
     )
     metadata = msgspec.structs.replace(node.metadata, labels=labels)
     return msgspec.structs.replace(node, metadata=metadata, spec=spec, status=status)

@@ -99,6 +99,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     preference_policy: str | None = None
     min_values_policy: str | None = None
     reserved_capacity: bool = True
+    spot_to_spot: bool = False
 
 
 class Inventory:

@@ -13,6 +13,7 @@ from karpenter.base.quantity import format_resources
 from karpenter.cli.planning.cluster import Catalogues, spending_of
 from karpenter.cli.planning.whatif import Cause, Outcome, cause_of
 from karpenter.controllers.provisioning.demand import Demand, usable_pools
+from karpenter.disruption.launching import launch_of
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.pods import pod_key
 from karpenter.model.problem import Plan, PlannedClaim
@@ -166,7 +167,7 @@ def report_of(
     by_name = {pool: {t.name: t for t in types} for pool, types in catalogues.items()}
     bound = plan.lower_bound
     return Report(
-        new_nodes=[_new_node(claim, by_name[claim.pool.name]) for claim in plan.claims],
+        new_nodes=[new_node(claim, by_name[claim.pool.name]) for claim in plan.claims],
         existing_nodes=[
             ExistingNode(name=name, pods=list(plan.placements[name])) for name in sorted(plan.placements)
         ],
@@ -219,10 +220,11 @@ def _limit(pool: NodePool) -> int | None:
         return None  # such a pool is refused when it is read
 
 
-def _new_node(claim: PlannedClaim, types: dict[str, InstanceType]) -> NewNode:
+def new_node(claim: PlannedClaim, types: Mapping[str, InstanceType]) -> NewNode:
+    """Return a planned node as data; `types` are what its pool can buy."""
     return NewNode(
         node_pool=claim.pool.name,
-        launch=launch_of(claim, types),
+        launch=bought(claim, types),
         instance_types=list(claim.instance_types),
         requirements=[
             Need(key=s.key, operator=s.operator, values=list(s.values), min_values=s.min_values)
@@ -233,32 +235,31 @@ def _new_node(claim: PlannedClaim, types: dict[str, InstanceType]) -> NewNode:
     )
 
 
-def launch_of(claim: PlannedClaim, types: dict[str, InstanceType]) -> Launch:
+def bought(claim: PlannedClaim, types: Mapping[str, InstanceType]) -> Launch:
     """Return the cheapest available offering of the claim's types that meets it; ties by name, zone, kind."""
-    best: tuple[float, str, str, str] | None = None
-    for name in claim.instance_types:
-        for offering in types[name].offerings:
-            if not offering.available or claim.requirements.intersects(offering.requirements):
-                continue
-            found = (offering.price, name, offering.zone, offering.capacity_type)
-            best = found if best is None else min(best, found)
-        if best is not None and best[0] <= claim.price:
-            break  # they are listed cheapest first
-    if best is None:
-        raise ValueError(f"a claim of NodePool {claim.pool.name} has no offering that meets it")
-    price, name, zone, capacity_type = best
-    return Launch(instance_type=name, zone=zone, capacity_type=capacity_type, price=price)
+    kind, offering, _ = launch_of(claim, types)
+    return Launch(
+        instance_type=kind.name,
+        zone=offering.zone,
+        capacity_type=offering.capacity_type,
+        price=offering.price,
+    )
 
 
 def existing_cost(snapshot: Snapshot, catalogues: Catalogues) -> float:
     """Return USD per hour of the nodes there are, as far as their offerings are known."""
+    return sum(node_prices(snapshot, catalogues).values())
+
+
+def node_prices(snapshot: Snapshot, catalogues: Catalogues) -> dict[str, float]:
+    """Return USD per hour by node, of those whose offering is in a catalogue."""
     prices: dict[tuple[str, str, str], float] = {}
     for pool in sorted(catalogues):
         for each in catalogues[pool]:
             for offering in each.offerings:
                 place = (each.name, offering.zone, offering.capacity_type)
                 prices[place] = min(offering.price, prices.get(place, offering.price))
-    return sum(prices.get(_place(view), 0.0) for view in snapshot.nodes)
+    return {view.name: prices[place] for view in snapshot.nodes if (place := _place(view)) in prices}
 
 
 def _place(view: NodeView) -> tuple[str, str, str]:

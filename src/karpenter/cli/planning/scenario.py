@@ -33,7 +33,9 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "minValuesPolicy": ("Strict", "BestEffort"),
 }
 _RESERVED = "reservedCapacity"
-_IGNORED_OPTIONS = ("cpuRequestsMilli", "spotToSpotConsolidation", "reservedFallback")
+_SPOT_TO_SPOT = "spotToSpotConsolidation"
+_SWITCHES = (_RESERVED, _SPOT_TO_SPOT)
+_IGNORED_OPTIONS = ("cpuRequestsMilli", "reservedFallback")
 NODE_CLASS = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
 
 
@@ -118,11 +120,11 @@ def _options(inventory: Inventory, document: Document, options: Any) -> None:
     for name, value in options.items():
         if name in _IGNORED_OPTIONS:
             continue
-        if name == _RESERVED and isinstance(value, bool):
+        if name in _SWITCHES and isinstance(value, bool):
             continue
-        choices = ("true", "false") if name == _RESERVED else _CHOICES.get(name)
+        choices = ("true", "false") if name in _SWITCHES else _CHOICES.get(name)
         if choices is None:
-            close = difflib.get_close_matches(name, [*_CHOICES, _RESERVED, *_IGNORED_OPTIONS], n=1)
+            close = difflib.get_close_matches(name, [*_CHOICES, *_SWITCHES, *_IGNORED_OPTIONS], n=1)
             fix = f"did you mean {close[0]}?" if close else "remove it"
             inventory.findings.append(finding(document, f"options.{name}", "is no option", fix))
         elif value not in ("", *choices):
@@ -133,6 +135,7 @@ def _options(inventory: Inventory, document: Document, options: Any) -> None:
         preference_policy=chosen.get("preferencePolicy", inventory.settings.preference_policy),
         min_values_policy=chosen.get("minValuesPolicy", inventory.settings.min_values_policy),
         reserved_capacity=options.get(_RESERVED, inventory.settings.reserved_capacity) is not False,
+        spot_to_spot=options.get(_SPOT_TO_SPOT, inventory.settings.spot_to_spot) is True,
     )
 
 

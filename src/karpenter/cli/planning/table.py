@@ -15,26 +15,26 @@ from karpenter.cli.planning.report import NewNode, Reason, Report, Unscheduled
 
 _MOST_WORKLOADS = 6
 _MOST_PLACES = 3
-_WIDTH = 110
+WIDTH = 110
 
 
 def write_table(report: Report, inventory: Inventory, out: TextIO) -> None:
     """Print `report`; pods are told by the workloads of `inventory`."""
     if out.isatty():
-        _print(report, inventory, Console(file=out, highlight=False, markup=False))
+        print_plan(report, inventory, Console(file=out, highlight=False, markup=False))
         return
     text = StringIO()
-    _print(report, inventory, Console(file=text, width=_WIDTH, highlight=False, markup=False))
+    print_plan(report, inventory, Console(file=text, width=WIDTH, highlight=False, markup=False))
     out.writelines(line.rstrip() + "\n" for line in text.getvalue().splitlines())
 
 
-def _print(report: Report, inventory: Inventory, console: Console) -> None:
+def print_plan(report: Report, inventory: Inventory, console: Console) -> None:
     placed = sum(len(node.pods) for node in report.existing_nodes)
     bought = sum(len(node.pods) for node in report.new_nodes)
     left_out = len(report.unschedulable)
     console.print(
-        f"{bought + placed + left_out} pods: {bought} on {_counted(len(report.new_nodes), 'new node')}, "
-        f"{placed} on {_counted(len(report.existing_nodes), 'existing node')}, {left_out} left out"
+        f"{bought + placed + left_out} pods: {bought} on {counted(len(report.new_nodes), 'new node')}, "
+        f"{placed} on {counted(len(report.existing_nodes), 'existing node')}, {left_out} left out"
     )
     if report.new_nodes:
         console.print(_new_nodes(report.new_nodes, inventory))
@@ -46,11 +46,11 @@ def _print(report: Report, inventory: Inventory, console: Console) -> None:
     console.print(bill(report))
 
 
-def _counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _plain_table(*columns: tuple[str, bool]) -> Table:
+def plain_table(*columns: tuple[str, bool]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name, right in columns:
         table.add_column(name, justify="right" if right else "left", no_wrap=name != "PODS", overflow="fold")
@@ -64,7 +64,7 @@ def _new_nodes(nodes: Iterable[NewNode], inventory: Inventory) -> Table:
         launch = node.launch
         place = (node.node_pool, launch.instance_type, launch.zone, launch.capacity_type, launch.price)
         groups[(*place, _workloads(node.pods, inventory))] += 1
-    table = _plain_table(
+    table = plain_table(
         ("NODES", True),
         ("TYPE", False),
         ("ZONE", False),
@@ -79,7 +79,7 @@ def _new_nodes(nodes: Iterable[NewNode], inventory: Inventory) -> Table:
 
 
 def _existing_nodes(report: Report, inventory: Inventory) -> Table:
-    table = _plain_table(("EXISTING NODE", False), ("PODS", False))
+    table = plain_table(("EXISTING NODE", False), ("PODS", False))
     for node in report.existing_nodes:
         table.add_row(Text(node.name), Text(_workloads(node.pods, inventory)))
     return table
