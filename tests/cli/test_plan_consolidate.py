@@ -68,7 +68,7 @@ def consolidation(tmp_path: Path, **arguments: Any) -> Consolidation:
     return msgspec.json.decode(out, type=Consolidation)
 
 
-EMPTY = {
+EMPTY: dict[str, Any] = {
     "nodes": [node("busy"), node("empty-1"), node("empty-2", "m.8")],
     "pods": [pod("p", "busy", "3500m")],
 }

@@ -77,7 +77,7 @@ def a_converger(
     def ask(snapshot: Snapshot) -> Problem:
         return a_problem([], nodes=snapshot.nodes, instance_types=TYPES, pools=[pool])
 
-    return Converger(a_state(*nodes, pool=pool), ask, searches, Rules(**rules))
+    return Converger(a_state(*nodes, pool=pool), ask, {pool.name: TYPES}, searches, Rules(**rules))
 
 
 def candidates(*nodes: NodeView) -> tuple[Candidate, ...]:
@@ -123,9 +123,8 @@ def test_replacements_are_nodes_like_any_other() -> None:
     assert found.state.prices == {new.name: 0.1}
     again = a_converger(new, searches=(OneByOne(),))
     assert list(again.steps()) == []
-    assert [c.node.name for c in find_candidates(again.state.snapshot, queued=frozenset(), prices={})[0]] == [
-        new.name
-    ]
+    found_again = find_candidates(again.state.snapshot, queued=frozenset(), catalogues={"default": TYPES})
+    assert [candidate.name for candidate in found_again.candidates] == [new.name]
 
 
 def test_it_stops_after_as_many_commands_as_are_allowed() -> None:

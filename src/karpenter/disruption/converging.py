@@ -13,11 +13,12 @@ from msgspec.structs import replace
 from karpenter.base.quantity import add
 from karpenter.disruption.aftermath import Aftermath, Types, after_command
 from karpenter.disruption.budgets import UNLIMITED, Reason, pool_budget
-from karpenter.disruption.candidates import find_candidates
+from karpenter.disruption.candidates import Found, find_candidates
 from karpenter.disruption.command import Command
 from karpenter.disruption.rounds import Policy, Round, Search
 from karpenter.disruption.simulation import Simulator
 from karpenter.disruption.verdicts import Verdict
+from karpenter.model.instancetype import InstanceType
 from karpenter.model.problem import Budget, Problem
 from karpenter.model.snapshot import NodeView, Snapshot
 from karpenter.scheduling.solver import spender
@@ -63,6 +64,7 @@ class Converger:
         self,
         state: Aftermath,
         ask: Callable[[Snapshot], Problem],
+        catalogues: Mapping[str, Sequence[InstanceType]],
         searches: Sequence[Search],
         rules: Rules = _PLAIN,
         *,
@@ -74,12 +76,15 @@ class Converger:
             state: the cluster to begin with.
             ask: returns the provisioner's problem for a cluster: pods that wait, what pools can buy and what
                 is left of their limits.
+            catalogues: the instance types of each pool, whether they can be bought now or not.
             searches: in the order in which they are asked.
             rules: what bounds them.
             monotonic: a clock, for budgets in seconds and for telling how long it took.
         """
         self.state = state
         self._ask: Final = ask
+        self._catalogues: Final = catalogues
+        self._types: Final = {pool: {kind.name: kind for kind in kinds} for pool, kinds in catalogues.items()}
         self._searches: Final = searches
         self._rules: Final = rules
         self._monotonic: Final = monotonic
@@ -103,22 +108,23 @@ class Converger:
         """
         most = self._rules.most_commands
         while most is None or self.commands < most:
-            commands, types = self._decided()
+            commands = self._decided()
             if not commands:
                 self.converged = True
                 return
             for command in commands:
-                yield self._carried_out(command, types)
+                yield self._carried_out(command)
 
-    def _decided(self) -> tuple[Sequence[Command], Types]:
+    def _decided(self) -> Sequence[Command]:
         """Return what the first method that finds something wants done."""
         started = self._monotonic()
         problem = self._ask(self.state.snapshot)
         problem = replace(problem, held=add(problem.held, self.state.held()))
         found: Sequence[Command] = ()
-        verdicts: list[Verdict] = []
+        nodes = self._nodes(problem)
+        verdicts = list(nodes.blocked)
         self.settled = True
-        a_round = self._round(problem)
+        a_round = self._round(problem, nodes)
         for search in self._searches:
             decision = search(a_round)
             verdicts += decision.verdicts
@@ -129,18 +135,33 @@ class Converger:
         self.verdicts = tuple(sorted(verdicts, key=lambda verdict: verdict.node))
         self.last_seconds = self._monotonic() - started
         self.seconds += self.last_seconds
-        return found, types_of(problem)
+        return found
 
-    def _round(self, problem: Problem) -> Round:
+    def _nodes(self, problem: Problem) -> Found:
+        """Return which nodes may go, at the prices they were bought for."""
+        found = find_candidates(
+            self.state.snapshot,
+            queued=frozenset(),
+            catalogues=self._catalogues,
+            reservation_label=problem.options.reservation_label,
+        )
+        prices = self.state.prices
+        graceful, eventual = (
+            tuple(replace(c, price=prices.get(c.name, c.price)) for c in each)
+            for each in (found.candidates, found.eventual)
+        )
+        return found._replace(candidates=graceful, eventual=eventual)
+
+    def _round(self, problem: Problem, nodes: Found) -> Round:
         """Return one look at the cluster as it is."""
         snapshot = self.state.snapshot
-        candidates, _ = find_candidates(snapshot, queued=frozenset(), prices=self.state.prices)
         return Round(
             snapshot=snapshot,
-            candidates=tuple(candidates),
-            eventual=tuple(candidates),
+            candidates=nodes.candidates,
+            eventual=nodes.eventual,
             remaining={reason: self._remaining(snapshot, reason) for reason in _REASONS},
             simulator=Simulator(problem, monotonic=self._monotonic),
+            catalogues=self._catalogues,
             policy=self._rules.policy,
             more=self._more(),
         )
@@ -159,9 +180,9 @@ class Converger:
             for pool in snapshot.nodepools
         }
 
-    def _carried_out(self, command: Command, types: Types) -> Step:
+    def _carried_out(self, command: Command) -> Step:
         before = self.state
-        self.state = after_command(before, command, types)
+        self.state = after_command(before, command, self._types)
         self.commands += 1
         there = {node.name for node in before.snapshot.nodes}
         launched = [node for node in self.state.snapshot.nodes if node.name not in there]

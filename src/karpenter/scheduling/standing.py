@@ -59,7 +59,9 @@ class Standing:
         self._wanted = np.array([whole.axis.vector(c.requests) for c in self._classes])
         self._size = np.maximum(table.free.max(axis=0, initial=1), 1)
         self._free: Amounts = table.free
-        self._fits = np.array([table.suits(c.variants) for c in self._classes]).reshape(-1, len(self.names))
+        self._fits = np.array([table.suits(c.variants) for c in self._classes]).reshape(
+            len(self._classes), len(self.names)
+        )
         self._held: list[dict[int, int]] = [{} for _ in self.names]
         number = {key: i for i, c in enumerate(self._classes) for key in c.pods}
         for name, pods in sorted(movable.items()):

@@ -12,13 +12,13 @@ from karpenter.base.collector import uncollected
 from karpenter.cli.planning.cluster import Ask, Catalogues
 from karpenter.cli.planning.report import NewNode, Record, Report, Timing, new_node, node_prices
 from karpenter.disruption.aftermath import Aftermath, Types, after_plan
-from karpenter.disruption.budgets import Reason
 from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
 from karpenter.disruption.converging import Converger, Rules, Step, types_of
-from karpenter.disruption.emptiness import empty_nodes
-from karpenter.disruption.rounds import Decision, Policy, Round, Search
-from karpenter.disruption.verdicts import Method, Verdict
+from karpenter.disruption.emptiness import Emptiness
+from karpenter.disruption.rounds import Policy, Search
+from karpenter.disruption.sets import SetSearch
+from karpenter.disruption.verdicts import Verdict
 from karpenter.model.problem import Budget, Plan, Problem
 
 _DIGITS = 9
@@ -171,7 +171,9 @@ def consolidation_of(
     if wish.provision:
         state = after_plan(state, plan, problem.pods, types_of(problem))
     monotonic = clock.monotonic if clock is not None else lambda: 0.0
-    converger = Converger(state, work.ask, searches_named(wish.methods), rules, monotonic=monotonic)
+    converger = Converger(
+        state, work.ask, work.catalogues, searches_named(wish.methods), rules, monotonic=monotonic
+    )
     with uncollected():
         steps = list(converger.steps())
     shown = report if problem.pods and wish.provision else None
@@ -286,17 +288,5 @@ def _usd(amount: float) -> float:
     return round(amount, _DIGITS)
 
 
-class _Emptiness:
-    """Takes empty nodes away."""
-
-    method: Method = "emptiness"
-    reason: Reason = "Empty"
-
-    def __call__(self, a_round: Round) -> Decision:
-        command, kept = empty_nodes(a_round.candidates, a_round.remaining["Empty"])
-        verdicts = [Verdict(node=k.node, method="emptiness", code=k.reason, message=k.message) for k in kept]
-        return Decision(commands=(command,) if command else (), verdicts=tuple(verdicts))
-
-
-_SEARCHES: dict[str, type[Search]] = {"emptiness": _Emptiness}
-_USUAL = ("emptiness",)
+_SEARCHES: dict[str, type[Search]] = {"emptiness": Emptiness, "sets": SetSearch}
+_USUAL = ("emptiness", "sets")

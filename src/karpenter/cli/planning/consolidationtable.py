@@ -1,7 +1,7 @@
 """A consolidation for people: a row for each command, the cost before and after, why the rest stays."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from io import StringIO
 from typing import TextIO
 
@@ -12,7 +12,7 @@ from karpenter.cli.planning.consolidating import Consolidation, Move, Removed, S
 from karpenter.cli.planning.inventory import Inventory
 from karpenter.cli.planning.table import WIDTH, counted, plain_table, print_plan
 
-_MOST_SHOWN = 4
+_MOST_NAMED = 3
 _MOST_CAUSES = 8
 
 
@@ -40,6 +40,7 @@ def _print(found: Consolidation, inventory: Inventory, console: Console) -> None
             ("REPLACED BY", False),
             ("SAVES $/H", True),
             ("LEAVES $/H", True),
+            wrapped=("NODES THAT GO", "REPLACED BY"),
         )
         for number, move in enumerate(found.commands, start=1):
             table.add_row(*map(Text, _row(number, move)))
@@ -77,11 +78,12 @@ def _row(number: int, move: Move) -> tuple[str, ...]:
     )
 
 
-def _nodes(removed: Iterable[Removed]) -> str:
-    names = [node.node for node in removed]
-    shown = names[:_MOST_SHOWN]
-    rest = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {rest} more" if rest else "")
+def _nodes(removed: Sequence[Removed]) -> str:
+    """Return the nodes by name when they are few, else counted by type."""
+    if len(removed) <= _MOST_NAMED:
+        return ", ".join(node.node for node in removed)
+    kinds = Counter(node.instance_type for node in removed)
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
 
 
 def _causes(staying: Iterable[Stays]) -> list[str]:

@@ -1,7 +1,7 @@
 """A plan for people: equal nodes in one row, what is left out and what would help, the bill."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from io import StringIO
 from typing import TextIO
 
@@ -29,6 +29,7 @@ def write_table(report: Report, inventory: Inventory, out: TextIO) -> None:
 
 
 def print_plan(report: Report, inventory: Inventory, console: Console) -> None:
+    """Print a plan to `console`."""
     placed = sum(len(node.pods) for node in report.existing_nodes)
     bought = sum(len(node.pods) for node in report.new_nodes)
     left_out = len(report.unschedulable)
@@ -47,13 +48,17 @@ def print_plan(report: Report, inventory: Inventory, console: Console) -> None:
 
 
 def counted(number: int, noun: str) -> str:
+    """Return `3 nodes`, `1 node`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def plain_table(*columns: tuple[str, bool]) -> Table:
+def plain_table(*columns: tuple[str, bool], wrapped: Container[str] = ("PODS",)) -> Table:
+    """Return a table without lines; columns are a name, and whether what is in them ends at the right."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name, right in columns:
-        table.add_column(name, justify="right" if right else "left", no_wrap=name != "PODS", overflow="fold")
+        table.add_column(
+            name, justify="right" if right else "left", no_wrap=name not in wrapped, overflow="fold"
+        )
     return table
 
 
