@@ -129,6 +129,19 @@ def test_when_something_runs_out_higher_priority_goes_first(what: str, steps: in
 
 
 @pytest.mark.parametrize("what", ["cpu", "nodes", "price", "cluster price", "stock"])
+def test_of_equal_pods_the_oldest_goes_first(what: str) -> None:
+    """Whatever they are called, those created first have the node; then uids decide, and names."""
+    young, old = "2026-03-02T00:00:00Z", "2026-03-01T00:00:00Z"
+    pods = [
+        a_pod(f"{name}-{i}", cpu="2", created=created)
+        for name, created in (("a", young), ("b", old))
+        for i in range(2)
+    ]
+    plan = planned(short_of(what, pods))
+    assert [claim.pods for claim in plan.claims] == [("default/b-0", "default/b-1")]
+
+
+@pytest.mark.parametrize("what", ["cpu", "nodes", "price", "cluster price", "stock"])
 def test_equal_priorities_are_not_mixed_up(what: str) -> None:
     """Without priorities the one node is filled with as much as it holds."""
     pods = [a_pod(f"pod-{i}", cpu="1") for i in range(6)]

@@ -1,5 +1,6 @@
 """What a pod asks of its node's labels, what a NodePool offers, and what comes of the two together."""
 
+import msgspec
 import pytest
 
 from karpenter.apis import labels
@@ -316,6 +317,25 @@ def test_a_refusal_says_what_was_in_the_way(pod: dict[str, object], constraint: 
     (refusal,) = refusals(plan)
     assert refusal.constraint == constraint
     assert says in refusal.message
+
+
+def test_no_label_is_to_blame_where_changing_it_would_not_help() -> None:
+    """Without the architecture one type would match and another could be bought, but none both."""
+    spot, on_demand = an_offering(capacity_type="spot"), an_offering()
+    types = [
+        an_instance_type(
+            "sold-out",
+            labels={"example.com/disk": "fast"},
+            offerings=[msgspec.structs.replace(spot, available=False), on_demand],
+        ),
+        an_instance_type("other-disk", labels={"example.com/disk": "slow"}, offerings=[spot]),
+    ]
+    wanted = {labels.ARCH: "arm64", labels.CAPACITY_TYPE: "spot", "example.com/disk": "fast"}
+    pool = a_nodepool(requirements=[("example.com/disk", "Exists", [])])
+    problem = a_problem([a_pod(node_selector=wanted)], pools=[pool], instance_types=types)
+    (refusal,) = refusals(planned(problem))
+    assert refusal.remedy == "change what the pod or the NodePool selects: no instance type has all of it"
+    assert "key" not in refusal.detail
 
 
 def test_a_term_without_expressions_matches_no_node() -> None:

@@ -19,7 +19,7 @@ from karpenter.testing.builders import (
     an_instance_type,
     node_affinity,
 )
-from karpenter.testing.company import Spec, a_spread, app_pods, spread
+from karpenter.testing.company import Spec, a_spread, apart, app_pods, spread
 from karpenter.testing.outcomes import domains, places, planned, refusals, refused, the_claim, together
 
 ZONES = ["zone-a", "zone-b", "zone-c"]
@@ -240,6 +240,17 @@ def test_min_domains(minimum: int, placed: int) -> None:
     assert {r.constraint for u in plan.unschedulable for r in u.refusals} <= {"topologySpread"}
 
 
+def test_as_many_domains_as_demanded_are_not_too_few() -> None:
+    """With one pod in each of three zones and minDomains 3 a second is within the skew; others bar it."""
+    nodes = [
+        zoned(zone, pods=[*running(1, f"in-{zone}"), *running(1, f"{zone}-db", labels={"app": "db"})])
+        for zone in ZONES
+    ]
+    pod = app_pods("web9", spec={**spread(min_domains=3), **apart("db")})
+    (refusal,) = refusals(planned(over_three(pod, nodes=nodes)), "web9")
+    assert refusal.constraint == "podAntiAffinity"
+
+
 def test_min_domains_with_a_larger_skew() -> None:
     """Each of too few domains holds maxSkew pods."""
     plan = planned(over_three(web(9, spread(max_skew=2, min_domains=4))))
@@ -362,6 +373,14 @@ def test_host_names_of_existing_nodes() -> None:
     assert len(plan.placements["in-zone-b"]) == 1
     assert "in-zone-a" not in plan.placements
     assert len(plan.claims) == 1
+
+
+def test_pods_that_a_spread_over_hosts_only_counts_leave_less_room() -> None:
+    """A large pod that a spread counts and does not bind: with maxSkew 2 one more pod may share its node."""
+    large = app_pods("web9", cpu="6")
+    plan = planned(over_three([*large, *web(3, spread(key=HOST, max_skew=2))]))
+    (claim,) = [c for c in plan.claims if "default/web9" in c.pods]
+    assert len(claim.pods) == 2
 
 
 def test_two_apps_spread_over_hosts_share_nodes() -> None:

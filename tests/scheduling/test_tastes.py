@@ -1,14 +1,19 @@
 """Which of the possible nodes are liked: a fee per node, a penalty on concentration, a ceiling on size."""
 
 from collections import Counter
+from types import SimpleNamespace
+from typing import cast
 
 import msgspec
+import numpy as np
 import pytest
 
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.problem import Budget, Plan, Problem
 from karpenter.scheduling import solve
+from karpenter.scheduling.asks import Ask
 from karpenter.scheduling.check import violations
+from karpenter.scheduling.packing import crowding
 from karpenter.testing.builders import a_pod, a_problem, an_instance_type, some_pods
 
 SIZES = (2, 4, 8, 16, 32)
@@ -52,6 +57,14 @@ def test_a_penalty_keeps_a_workload_from_one_node(budget: Budget | None) -> None
     assert len(free.claims) == 1
     assert max(len(c.pods) for c in kept.claims) <= 5
     assert kept.cost < free.cost + 1.0
+
+
+def test_the_penalty_grows_with_the_share_that_a_node_holds() -> None:
+    """Nothing up to half of a workload, a quarter of it for three quarters, all of it for the whole."""
+    four, one = (cast(Ask, SimpleNamespace(pods=["pod"] * count)) for count in (4, 1))
+    options = msgspec.structs.replace(a_problem([]).options, concentration_penalty=0.8)
+    held = np.array([[1, 0], [2, 1], [3, 0], [4, 1]])
+    assert crowding(options, [four, one], held).tolist() == pytest.approx([0.0, 0.0, 0.2, 0.8])
 
 
 @pytest.mark.parametrize("budget", BUDGETS)

@@ -241,11 +241,10 @@ def fill(
         ahead = position + np.flatnonzero(
             _fitting(columns[:, position:], room) & inside[queue.kind[position:]]
         )
-        stretch = ahead[:_STRETCH].tolist()
-        for at in stretch:
+        for at in ahead[:_STRETCH].tolist():
             if inside[queue.kind[at]]:
                 add(at, queue[at].remaining)
-        position = stretch[-1] + 1 if len(ahead) > _STRETCH else len(queue)
+        position = next(iter(ahead[_STRETCH:].tolist()), len(queue))
     return pattern
 
 
