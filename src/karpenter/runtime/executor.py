@@ -20,12 +20,19 @@ class Executor(Protocol):
         """Return `function(*arguments)`; what it raises is raised here."""
         ...
 
+    def aside(self) -> "Executor":
+        """Return another one of its kind, for work that nobody else's should wait for."""
+        ...
+
 
 class InlineExecutor:
     """Runs at once, in the loop: deterministic."""
 
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
         return function(*arguments)
+
+    def aside(self) -> "InlineExecutor":
+        return self
 
 
 class ThreadExecutor:
@@ -40,3 +47,6 @@ class ThreadExecutor:
                 return function(*arguments)
 
         return await asyncio.get_running_loop().run_in_executor(self._pool, compute)
+
+    def aside(self) -> "ThreadExecutor":
+        return ThreadExecutor()

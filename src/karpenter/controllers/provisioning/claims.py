@@ -5,7 +5,8 @@ the pods it is meant for (`karpenter.state.reservations`), so that whoever comes
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -123,11 +124,18 @@ def _overlay_notes(names: Sequence[str], types: Sequence[InstanceType]) -> dict[
     return {key: "true" for key, applies in notes.items() if applies}
 
 
-async def create_claims(context: Context, planned: Sequence[PlannedClaim], reason: str) -> list[Creation]:
+async def create_claims(
+    context: Context,
+    planned: Sequence[PlannedClaim],
+    reason: str,
+    *,
+    annotations: Mapping[str, str] = MappingProxyType({}),
+) -> list[Creation]:
     """Create all `planned` claims within their pools' limits and count them in the cluster at once.
 
     Args:
         reason: `provisioned`, or the disruption's reason in lower case; for the metric.
+        annotations: what all of them carry besides.
 
     Returns:
         One outcome each, in order. What was refused or failed says why; nothing is raised for it.
@@ -144,7 +152,8 @@ async def create_claims(context: Context, planned: Sequence[PlannedClaim], reaso
 
     async with asyncio.TaskGroup() as tasks:
         for number, wish in enumerate(planned):
-            running.append(tasks.create_task(one(_draft(context, limits, wish), wish)))
+            draft = _noted(_draft(context, limits, wish), annotations)
+            running.append(tasks.create_task(one(draft, wish)))
             if number % _PARALLEL == 0:
                 await context.clock.sleep(0)  # the first ones are on their way while others are written
     return [task.result() for task in running]
@@ -167,6 +176,15 @@ def _draft(context: Context, limits: Limits, wish: PlannedClaim) -> NodeClaim | 
         log.info(LIMIT_REACHED, NodePool=pool.name, resources=passed)
         return f"limits of nodepool {pool.name} exceeded: {', '.join(passed)}"
     return draft
+
+
+def _noted(draft: NodeClaim | str, annotations: Mapping[str, str]) -> NodeClaim | str:
+    if isinstance(draft, str) or not annotations:
+        return draft
+    metadata = msgspec.structs.replace(
+        draft.metadata, annotations={**draft.metadata.annotations, **annotations}
+    )
+    return msgspec.structs.replace(draft, metadata=metadata)
 
 
 async def _create(context: Context, draft: NodeClaim, wish: PlannedClaim, reason: str) -> Creation:
