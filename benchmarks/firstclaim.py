@@ -125,6 +125,10 @@ class TimedExecutor:
 
         return await self._inner.run(timed)
 
+    def aside(self) -> ThreadExecutor:
+        """See `ThreadExecutor`; what runs there is not noted."""
+        return self._inner.aside()
+
 
 class Row(NamedTuple):
     """One measurement; seconds."""

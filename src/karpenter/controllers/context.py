@@ -32,6 +32,10 @@ class Settings:
     cpu_requests_milli: int = 1000
     """The operator's own CPU request; concurrency scales with it."""
     solve_budget: Budget = field(default_factory=Budget)
+    consolidation_search: str = "sets"
+    """`sets` or `upstream`: which searches for something cheaper there are."""
+    consolidation_budget: Budget = field(default_factory=lambda: Budget(steps=1000))
+    """How long one of them may go on."""
     ignore_dra_requests: bool = True
     cluster_price_limit: int | None = None
     """What machines of all pools together may cost, micro-USD per hour; None: as much as they like."""

@@ -76,6 +76,11 @@ class Simulator:
         problem = replace(self._base, snapshot=self._bare, pods=tuple(everyone), nodes=nodes)
         return Standing(problem, movable)
 
+    @property
+    def coming(self) -> Mapping[str, tuple[Pod, ...]]:
+        """Pods in need of a place that find room on existing nodes, by node name."""
+        return self._coming
+
     def without(
         self,
         gone: Sequence[Candidate],

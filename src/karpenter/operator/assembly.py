@@ -179,6 +179,10 @@ class Operator:
         return f"the API server does not serve (yet): {', '.join(missing)}" if missing else ""
 
 
+_CONSOLIDATION_STEPS = 1000
+"""Of one search for cheaper nodes, where seconds mean nothing."""
+
+
 def settings_of(options: Options, solve_budget: Budget | None = None) -> Settings:
     """Return what controllers need to know of the options."""
     return Settings(
@@ -189,6 +193,12 @@ def settings_of(options: Options, solve_budget: Budget | None = None) -> Setting
         feature_gates=options.feature_gates,
         cpu_requests_milli=options.cpu_requests,
         solve_budget=solve_budget or Budget(seconds=options.solve_budget),
+        consolidation_search=options.consolidation_search,
+        consolidation_budget=(
+            Budget(steps=_CONSOLIDATION_STEPS)
+            if solve_budget is not None and solve_budget.seconds is None
+            else Budget(seconds=options.consolidation_budget)
+        ),
         ignore_dra_requests=options.ignore_dra_requests,
         cluster_price_limit=options.cluster_price_limit,
         expendable_below=options.expendable_pods_priority_cutoff,

@@ -173,6 +173,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("feature-gates", dict(FEATURE_GATES), "NAME=true,NAME=false", parse_feature_gates),
     Option("scheduler-config", (), "default topology spread constraints (YAML)", parse_scheduler_config),
     Option("solve-budget", 1.0, "longest time to search for a cheaper plan", _seconds),
+    Option(
+        "consolidation-search",
+        "sets",
+        "sets, or upstream: one search over prefixes and one over single nodes",
+        _one_of("sets", "upstream"),
+    ),
+    Option("consolidation-budget", 30.0, "longest time of one search for cheaper nodes", _seconds),
     Option("instance-types-file-path", "", "kwok: instance types in upstream's JSON format", _text),
     Option("instance-catalogue", "generic", "kwok: generic or ec2", _one_of("generic", "ec2")),
 )
@@ -218,6 +225,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     feature_gates: dict[str, bool]
     scheduler_config: tuple[TopologySpreadConstraint, ...]
     solve_budget: float
+    consolidation_search: str
+    consolidation_budget: float
     instance_types_file_path: str
     instance_catalogue: str
 

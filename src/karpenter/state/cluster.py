@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from karpenter.apis import labels as known
+from karpenter.apis.conditions import is_true
 from karpenter.apis.core import Node, PersistentVolumeClaim, Pod, TopologySpreadConstraint
 from karpenter.apis.karpenter import NodeClaim, NodeClassRef, NodePool
 from karpenter.apis.workloads import DaemonSet, PodDisruptionBudget
@@ -35,6 +36,7 @@ from karpenter.state.rows import PlannedSize, is_too_early, view_of
 from karpenter.state.spread import DefaultSpread
 from karpenter.state.tables import Tables
 from karpenter.state.unconfirmed import Unconfirmed
+from karpenter.state.verdictlog import VerdictLog
 
 CONSOLIDATION_REFRESH_SECONDS = 5 * 60.0
 """Consolidation looks again at least this often, whatever happened."""
@@ -61,6 +63,8 @@ class Cluster:
         self.pool_health = PoolHealth()
         self.grants = Grants()
         self.buffers = Buffers()
+        self.verdicts = VerdictLog()
+        """Why nodes are left alone: written by disruption, for whoever asks."""
         self._headroom: dict[str, int] = {}
         self._pods = cache.informer(Pod)
         self._nodes = cache.informer(Node)
@@ -320,6 +324,7 @@ class Cluster:
         """Tell what a pool can buy; unlaunched claims are sized by it."""
         if not self._catalogues.note(pool, types):
             return
+        self.mark_unconsolidated()
         for claim in self.claims_of_pool(pool):
             if self._planned.pop(claim.name, None) is not None or not claim.status.provider_id:
                 self._touch(claim)
@@ -348,7 +353,7 @@ class Cluster:
             self._marked.discard(claim.status.provider_id)
             self.mark_unconsolidated()
         else:
-            if old is None:
+            if old is None or _markers(old) != _markers(claim):
                 self.mark_unconsolidated()
             self._take_in(claim)
             if claim.deleting and not (old is not None and old.deleting):
@@ -520,3 +525,8 @@ class Cluster:
     def _end_reservations(self, now: float) -> None:
         for name in self._reservations.due(now):
             self._reserved_anew(self._reservations.release(name))
+
+
+def _markers(claim: NodeClaim) -> tuple[bool, ...]:
+    """Return what a claim says about whether it may be disrupted."""
+    return tuple(is_true(claim.status.conditions, marker) for marker in ("Consolidatable", "Drifted"))

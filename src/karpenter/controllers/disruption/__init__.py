@@ -1,17 +1,47 @@
-"""Taking nodes away on our own initiative.
-
-Carried out now: empty nodes, for every consolidation policy. Drift and under-use are marked on NodeClaims,
-but nothing is replaced for them yet; those searches fit into the same loop.
-"""
+"""Taking nodes away on our own initiative: what is empty, has drifted, or costs more than it must."""
 
 from karpenter.controllers.context import Context
+from karpenter.controllers.disruption import searches
+from karpenter.controllers.disruption.asking import Desk
+from karpenter.controllers.disruption.halts import Halts
+from karpenter.controllers.disruption.leftovers import Leftovers
 from karpenter.controllers.disruption.loop import DisruptionLoop
 from karpenter.controllers.disruption.queue import CommandQueue
+from karpenter.controllers.disruption.reporting import Reporter
+from karpenter.controllers.disruption.survey import Survey
+from karpenter.controllers.disruption.validating import SecondLook
 from karpenter.runtime import Controller, Singleton
 
 __all__ = ["build"]
 
 
 def build(context: Context) -> list[Controller | Singleton]:
-    """Return the disruption loop."""
-    return [DisruptionLoop(context, CommandQueue(context)).controller]
+    """Return the two loops of disruption, the queue they share, and what watches over drift."""
+    quick, thorough = searches.quick(context.settings), searches.thorough(context.settings)
+    halts = Halts(context)
+    queue = CommandQueue(context, halts)
+    survey = Survey(context, lambda: queue.underway)
+    desk = Desk(context, survey, halts, context.executor.aside())
+    queue.validate = SecondLook(context, survey, desk, [*quick, *thorough])
+    reporter = Reporter(context, context.cluster.verdicts)
+    first = DisruptionLoop(
+        context,
+        "disruption",
+        quick,
+        survey=survey,
+        desk=desk,
+        queue=queue,
+        reporter=reporter,
+        leftovers=Leftovers(context, queue),
+    )
+    second = DisruptionLoop(
+        context,
+        "disruption.consolidation",
+        thorough,
+        survey=Survey(context, lambda: queue.underway),
+        desk=Desk(context, survey, halts, context.executor.aside()),
+        queue=queue,
+        reporter=reporter,
+    )
+    loops = [first.controller, *([second.controller] if thorough else [])]
+    return [*loops, queue.controller, halts.controller]

@@ -16,6 +16,7 @@ import structlog
 from karpenter.apis import conditions as known_conditions
 from karpenter.apis import labels as known
 from karpenter.apis.karpenter import NodeClaim, NodePool
+from karpenter.base.timestamps import format_time
 from karpenter.controllers.conditions import transition_time, with_condition, without_condition
 from karpenter.controllers.context import Context
 from karpenter.controllers.metrics.series import Series
@@ -84,10 +85,9 @@ class Halts:
             return ""
         if trouble.halted:
             return self._message(pool, trouble)
-        left = trouble.until - self._context.clock.now()
-        if left <= 0:
+        if trouble.until <= self._context.clock.now():
             return ""
-        return f"Trying again in {left:.0f} s, the last replacement failed: {trouble.why}"
+        return f"Left alone until {format_time(trouble.until)}, the last replacement failed: {trouble.why}"
 
     def failed(self, name: str, why: str, *, bought: bool) -> None:
         """Note that a disruption for drift was given up; `bought`: a machine was launched in vain."""
@@ -135,9 +135,7 @@ class Halts:
             del self._troubles[pool.name]
             self._context.cluster.mark_unconsolidated()
             trouble = None
-        self._halted.replace(
-            {(name,): 1.0 for name in sorted(self._troubles) if self._troubles[name].halted}
-        )
+        self._halted.replace({(name,): 1.0 for name in sorted(self._troubles) if self._troubles[name].halted})
         if trouble is not None and trouble.halted:
             text = self._message(pool, trouble)
             wanted = with_condition(

@@ -107,4 +107,3 @@ def _was_marked_for(row: NodeView, replacements: Sequence[NodeClaim]) -> bool:
     if reason is None or reason.status != "True" or not reason.last_transition_time:
         return False
     return parse_time(reason.last_transition_time) <= min(created_at(claim) for claim in replacements)
-

@@ -53,7 +53,8 @@ class Marks:
     async def _repeated(self, write: Callable[[], Awaitable[None]]) -> None:
         for attempt in range(_ATTEMPTS):
             try:
-                return await write()
+                await write()
+                return
             except NotFound:
                 raise Going from None
             except Conflict:

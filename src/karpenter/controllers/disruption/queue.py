@@ -52,10 +52,11 @@ Validate = Callable[[Command], Awaitable[Command | None]]
 class CommandQueue:
     """The commands underway."""
 
-    def __init__(self, context: Context, halts: Halts, validate: Validate) -> None:
+    def __init__(self, context: Context, halts: Halts) -> None:
         self._context = context
         self._halts = halts
-        self._validate = validate
+        self.validate: Validate = _holds
+        """The second look."""
         self._marks = Marks(context)
         self._teller = CommandTeller(context)
         self._undoing = Undoing(context, self._marks)
@@ -137,7 +138,7 @@ class CommandQueue:
 
     async def _still_holds(self, c: Underway) -> bool:
         """Take the second look; a command of which nothing is left is dropped."""
-        command = await self._validate(c.command)
+        command = await self.validate(c.command)
         if command is None:
             del self._commands[c.id]
             self._context.cluster.mark_unconsolidated()  # or its nodes would not be looked at again
@@ -337,3 +338,7 @@ class CommandQueue:
             bought = bool(c.launched - c.ready)
             for pool in c.pools:
                 self._halts.failed(pool, why, bought=bought)
+
+
+async def _holds(command: Command) -> Command | None:
+    return command

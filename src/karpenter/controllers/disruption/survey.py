@@ -86,15 +86,23 @@ class Survey:
         self._catalogues: dict[str, tuple[InstanceType, ...]] = {}
         self._last: tuple[_Shown, View] | None = None
 
-    async def look(self) -> View:
-        """Ask the cloud what pools can buy, and look at the cluster."""
-        await self._refresh_catalogues()
-        return self.glance()
+    @property
+    def catalogues(self) -> Mapping[str, tuple[InstanceType, ...]]:
+        """What each pool could buy when it was last asked, by its name."""
+        return self._catalogues
 
-    def glance(self) -> View:
+    async def look(self, *, besides: frozenset[str] = frozenset()) -> View:
+        """Ask the cloud what pools can buy, and look at the cluster.
+
+        Nodes `besides` (provider ids) are seen as if nobody wanted to disrupt them.
+        """
+        await self._refresh_catalogues()
+        return self.glance(besides=besides)
+
+    def glance(self, *, besides: frozenset[str] = frozenset()) -> View:
         """Look at the cluster, with what pools could buy when they were last asked."""
         cluster = self._context.cluster
-        snapshot, underway = cluster.snapshot(), self._underway()
+        snapshot, underway = cluster.snapshot(), self._underway() - besides
         shown = _Shown(
             (snapshot.nodes, snapshot.nodepools, *snapshot.pdbs, *self._catalogues.values()),
             (len(snapshot.pdbs), underway, cluster.unconsolidated_at),
@@ -105,7 +113,8 @@ class Survey:
             if view.valid_until > snapshot.taken_at and shown.is_same(before):
                 return view._replace(snapshot=seen)
         view = self._view(seen, underway)
-        self._last = shown, view
+        if not besides:
+            self._last = shown, view
         return view
 
     def problem(self, view: View) -> Problem:

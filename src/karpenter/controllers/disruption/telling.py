@@ -1,4 +1,4 @@
-"""What is said and counted while a command is carried out; names and words are upstream's where it has any."""
+"""What is said and counted while a command is carried out, in upstream's names and words."""
 
 from karpenter.apis.core import Pod
 from karpenter.apis.karpenter import NodeClaim
@@ -22,9 +22,7 @@ class CommandTeller:
         self._nominations = EventLimit(context.clock, _NOMINATIONS_A_SECOND, _NOMINATIONS_AT_ONCE)
         names = ["decision", "reason", "consolidation_type"]
         prefix = "karpenter_voluntary_disruption_"
-        self._decisions = context.metrics.counter(
-            f"{prefix}decisions_total", "Disruptions started.", names
-        )
+        self._decisions = context.metrics.counter(f"{prefix}decisions_total", "Disruptions started.", names)
         self._by_pool = context.metrics.counter(
             f"{prefix}decisions_by_nodepool_total", "Disruptions started, by NodePool.", ["nodepool", *names]
         )

@@ -1,7 +1,7 @@
 """What the log of verdicts remembers, and what it forgets."""
 
-from karpenter.controllers.disruption.verdictlog import VerdictLog
 from karpenter.disruption.verdicts import Code, Method, Verdict
+from karpenter.state.verdictlog import VerdictLog
 
 
 def a_verdict(node: str, code: Code, method: Method | None = "drift") -> Verdict:

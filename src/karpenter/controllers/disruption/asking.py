@@ -1,0 +1,149 @@
+"""Putting a question to a method: everything it may look at, as one round, beside the event loop."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from karpenter.controllers.context import Context
+from karpenter.controllers.disruption.halts import Halts
+from karpenter.controllers.disruption.patience import Patience
+from karpenter.controllers.disruption.survey import Survey, View
+from karpenter.disruption.candidates import Candidate
+from karpenter.disruption.command import Command
+from karpenter.disruption.rounds import Decision, Policy, Round, Search
+from karpenter.disruption.simulation import Simulator
+from karpenter.disruption.verdicts import Verdict
+from karpenter.runtime import Executor
+
+Objection = Callable[[Command], Verdict | None]
+"""Why a command should not be carried out although rules would allow it."""
+
+
+class Answer(NamedTuple):
+    """What a method said, and whether it had the time to look at everything."""
+
+    decision: Decision
+    ran_out: bool
+
+
+class Desk:
+    """Builds rounds from views, and asks methods. One simulator serves all methods of a view."""
+
+    def __init__(
+        self,
+        context: Context,
+        survey: Survey,
+        halts: Halts,
+        executor: Executor,
+        objection: Objection = lambda _: None,
+    ) -> None:
+        """Prepare; `executor` is where searches run."""
+        self._context = context
+        self._survey = survey
+        self._halts = halts
+        self._executor = executor
+        self._objection = objection
+        self._simulator: tuple[View, Simulator] | None = None
+        gates = context.settings.feature_gates
+        self._policy = Policy(
+            spot_to_spot=gates.get("SpotToSpotConsolidation", False),
+            min_values_strict=context.settings.min_values_policy != "BestEffort",
+        )
+
+    async def ask(self, search: Search, view: View) -> Answer:
+        """Let `search` decide on `view`."""
+        a_round, patience = await self.round(view)
+        a_round, held = self._without_halted(search, a_round)
+        a_round, awaited = _without_awaited(search, a_round)
+        decision: Decision = await self._executor.run(search, a_round)
+        verdicts = sorted((*decision.verdicts, *held, *awaited), key=lambda v: v.node)
+        replaced = Decision(
+            commands=tuple(c for c in decision.commands if c.candidates),
+            verdicts=tuple(verdicts),
+            moves=decision.moves,
+            eligible=decision.eligible + len(held),
+            settled=decision.settled and not held and not patience.ran_out,
+        )
+        return Answer(replaced, patience.ran_out)
+
+    async def round(self, view: View) -> tuple[Round, Patience]:
+        """Return the question that `view` comes to, and the time there is for it."""
+        simulator = await self._simulator_of(view)
+        patience = Patience(self._context.settings.consolidation_budget, self._context.clock.monotonic)
+        return (
+            Round(
+                snapshot=view.snapshot,
+                candidates=view.candidates,
+                eventual=view.eventual,
+                remaining=view.remaining,
+                simulator=simulator,
+                catalogues=self._survey.catalogues,
+                policy=self._policy,
+                objection=self._objection,
+                more=patience.more,
+            ),
+            patience,
+        )
+
+    async def _simulator_of(self, view: View) -> Simulator:
+        if self._simulator is not None and self._simulator[0] is view:
+            return self._simulator[1]
+        problem = self._survey.problem(view)
+        build = partial(Simulator, monotonic=self._context.clock.monotonic)
+        simulator = await self._executor.run(build, problem)
+        self._simulator = view, simulator
+        return simulator
+
+    def _without_halted(self, search: Search, a_round: Round) -> tuple[Round, list[Verdict]]:
+        """Keep nodes out of drift whose pool has trouble with replacements; return the verdicts on them."""
+        if search.reason != "Drifted":
+            return a_round, []
+        why = {pool.name: self._halts.held(pool) for pool in a_round.snapshot.nodepools}
+        if not any(why.values()):
+            return a_round, []
+        held = [
+            Verdict(
+                node=candidate.node.name,
+                method=search.method,
+                code="halted",
+                message=why[candidate.pool.name],
+                remedy=f"see condition DriftHalted of nodepool/{candidate.pool.name}",
+            )
+            for candidate in a_round.eventual
+            if why.get(candidate.pool.name) and _is_drifted(candidate)
+        ]
+        free = a_round._replace(
+            candidates=_kept(a_round.candidates, why), eventual=_kept(a_round.eventual, why)
+        )
+        return free, held
+
+
+def _kept(candidates: Sequence[Candidate], why: dict[str, str]) -> tuple[Candidate, ...]:
+    return tuple(c for c in candidates if not why.get(c.pool.name))
+
+
+def _is_drifted(candidate: Candidate) -> bool:
+    claim = candidate.node.claim
+    return claim is not None and any(
+        c.type == "Drifted" and c.status == "True" for c in claim.status.conditions
+    )
+
+
+def _without_awaited(search: Search, a_round: Round) -> tuple[Round, list[Verdict]]:
+    """Keep nodes out of emptiness that pods in need of a place will go to."""
+    if search.reason != "Empty":
+        return a_round, []
+    coming = a_round.simulator.coming
+    awaited = [c for c in a_round.candidates if c.empty and coming.get(c.node.name)]
+    verdicts = [
+        Verdict(
+            node=c.node.name,
+            method=search.method,
+            code="nominated",
+            message=f"{len(coming[c.node.name])} pod(s) in need of a place are expected here",
+        )
+        for c in awaited
+    ]
+    names = {c.node.name for c in awaited}
+    kept = tuple(c for c in a_round.candidates if c.node.name not in names)
+    return a_round._replace(candidates=kept), verdicts
