@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from karpenter.apis import labels
 from karpenter.apis.core import Pod
 from karpenter.apis.karpenter import NodePool
-from karpenter.apis.meta import LabelSelector, ObjectMeta
+from karpenter.apis.meta import Condition, LabelSelector, ObjectMeta
 from karpenter.apis.workloads import (
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
@@ -315,15 +315,14 @@ def test_a_node_may_be_protected_for_a_while() -> None:
 
 
 REMEDIES = [
-    ({"min_available": 1}, (1, 1, 1), "run 2 replicas under PodDisruptionBudget default/web"),
     (
-        {"min_available": 3},
-        (3, 3, 3),
-        "set minAvailable of PodDisruptionBudget default/web to 2, or run 4 replicas",
+        {"min_available": 1},
+        (1, 1, 1),
+        "raise replicas to 2 or set maxUnavailable 1 "
+        "(pod default/q: PodDisruptionBudget default/web: minAvailable 1 of 1 pod can never allow",
     ),
-    ({"min_available": "100%"}, (3, 3, 3), "set maxUnavailable: 1 instead of minAvailable"),
-    ({"max_unavailable": 0}, (3, 3, 3), "set maxUnavailable of PodDisruptionBudget default/web to 1"),
-    ({"min_available": 2}, (3, 2, 2), "wait until more than 2 pods of PodDisruptionBudget default/web are"),
+    ({"max_unavailable": 0}, (3, 3, 3), "set maxUnavailable 1 (pod default/q: PodDisruptionBudget default"),
+    ({"min_available": 2}, (3, 2, 2), "1 more of its pods must become Ready (pod default/q: PodDisruption"),
 ]
 
 
@@ -339,16 +338,21 @@ def test_what_would_let_a_pod_go(rule: dict[str, Any], status: tuple[int, int, i
             expected_pods=expected, current_healthy=healthy, desired_healthy=desired
         ),
     )
-    _, (found,) = look(with_pods(COVERED), pdbs=[pdb])
-    assert remedy in found.remedy
+    ready = [Condition(type="Ready", status="True")]
+    pod = replace(COVERED, status=replace(COVERED.status, conditions=ready))
+    _, (found,) = look(with_pods(pod), pdbs=[pdb])
+    assert found.remedy.startswith(remedy)
 
 
 def test_what_would_let_a_guarded_pod_go() -> None:
-    """Its annotation, or the time it gave."""
+    """Time, here."""
     pod = a_pod("p", node_name="n", annotations={labels.DO_NOT_DISRUPT: "2h"})
     pod = replace(pod, status=replace(pod.status, start_time="2026-01-01T11:00:00Z"))
     _, (found,) = look(with_pods(pod))
-    assert found.remedy.endswith("from pod default/p, or wait until 2026-01-01T13:00:00Z")
+    assert found.remedy == (
+        'wait (pod default/p: annotation "karpenter.sh/do-not-disrupt" protects it '
+        "until 2026-01-01T13:00:00Z (2h from its start))"
+    )
 
 
 def test_a_command_in_words() -> None:

@@ -6,9 +6,9 @@ from typing import NamedTuple
 from karpenter.apis import labels
 from karpenter.apis.core import Pod
 from karpenter.apis.karpenter import NodePool
-from karpenter.apis.workloads import PodDisruptionBudget
 from karpenter.base.duration import parse_duration
 from karpenter.base.timestamps import format_time, parse_time
+from karpenter.disruption.drainblocks import eviction_block
 from karpenter.disruption.verdicts import Code
 from karpenter.model import pods as podlib
 from karpenter.model.pdbs import PdbLimits
@@ -61,12 +61,12 @@ def of_pods(pods: Iterable[Pod], limits: PdbLimits, now: float) -> Obstacle | No
     for pod in pods:
         if not podlib.is_disruptable(pod, now):
             text = f'Pod has "{labels.DO_NOT_DISRUPT}" annotation (Pod={pod.key})'
-            return Obstacle("podDoNotDisrupt", text, _until_moved(pod))
+            return Obstacle("podDoNotDisrupt", text, _way_out(pod, limits, now))
     for pod in pods:
         why = limits.blocking(pod, now)
         if why:
             text = f"{why[0].upper()}{why[1:]} (Pod={pod.key})"
-            return Obstacle("podDisruptionBudget", text, _until_allowed(pod, limits, now))
+            return Obstacle("podDisruptionBudget", text, _way_out(pod, limits, now))
     return None
 
 
@@ -121,43 +121,9 @@ def _end(value: str, since: str | None) -> float | None:
     return parse_time(since) + seconds if since and seconds > 0 else None
 
 
-def _until_moved(pod: Pod) -> str:
-    """Return what would let a pod with a do-not-disrupt annotation go."""
-    remedy = f"remove annotation {labels.DO_NOT_DISRUPT} from pod {pod.key}"
-    value = pod.metadata.annotations.get(labels.DO_NOT_DISRUPT, "")
-    until = _end(value, pod.status.start_time) if value != "true" else None
-    return f"{remedy}, or wait until {format_time(until)}" if until is not None else remedy
-
-
-def _until_allowed(pod: Pod, limits: PdbLimits, now: float) -> str:
-    """Return what would let the pod's budgets allow its eviction."""
-    covering = limits.matching(pod)
-    if len(covering) > 1:
-        names = " ".join(pdb.key for pdb in covering)
-        return f"let only one of the PodDisruptionBudgets [{names}] select pod {pod.key}"
-    for pdb in covering:
-        if limits.fully_blocking(pod, now) or _never(pdb):
-            return _loosened(pdb)
-        healthy, wanted = pdb.status.current_healthy, pdb.status.desired_healthy
-        return (
-            f"wait until more than {wanted} pods of PodDisruptionBudget {pdb.key} are healthy ({healthy} are)"
-        )
-    return ""
-
-
-def _never(pdb: PodDisruptionBudget) -> bool:
-    """Tell whether as many pods must stay as there are, so that no eviction will ever be allowed."""
-    return 0 < pdb.status.expected_pods <= pdb.status.desired_healthy
-
-
-def _loosened(pdb: PodDisruptionBudget) -> str:
-    """Return the smallest change of a budget that can never allow an eviction, with which it can."""
-    name, pods = pdb.key, pdb.status.expected_pods
-    if pdb.spec.min_available is None:
-        return f"set maxUnavailable of PodDisruptionBudget {name} to 1"
-    if str(pdb.spec.min_available).endswith("%"):
-        return f"set maxUnavailable: 1 instead of minAvailable in PodDisruptionBudget {name}"
-    if pods == 1:
-        return f"run 2 replicas under PodDisruptionBudget {name}, or set its minAvailable to 0"
-    lower, more = max(0, pods - 1), pdb.status.desired_healthy + 1
-    return f"set minAvailable of PodDisruptionBudget {name} to {lower}, or run {more} replicas"
+def _way_out(pod: Pod, limits: PdbLimits, now: float) -> str:
+    """Return what would let the pod go, and why it does not, as for a drain; empty when that is not known."""
+    block = eviction_block(pod, limits, now)
+    if block is None:
+        return ""
+    return f"{block.remedy or 'wait'} (pod {pod.key}: {block.message})"
