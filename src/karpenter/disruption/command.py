@@ -20,6 +20,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     candidates: tuple[Candidate, ...]
     """In the order in which the method took them."""
     replacements: tuple[PlannedClaim, ...] = ()
+    worst_price: float | None = None
+    """USD per hour that the replacements cost at most, whichever of their types and offerings are launched;
+    None when that was not worked out."""
     placements: dict[str, tuple[str, ...]] = {}
     """Pods (keys, sorted) that are expected to move to existing nodes, by node name."""
 
@@ -44,6 +47,12 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     def savings(self) -> float:
         """USD per hour saved, by what is known of prices."""
         return self.price_before - sum(r.price for r in self.replacements)
+
+    @property
+    def sure_savings(self) -> float:
+        """USD per hour saved even if the dearest of what may be launched is; `savings` where that is not
+        known."""
+        return self.savings if self.worst_price is None else self.price_before - self.worst_price
 
     @property
     def disruption_cost(self) -> float:

@@ -23,6 +23,7 @@ Code = Literal[
     "podDisruptionBudget",
     # The method is not for it.
     "static",
+    "dynamic",
     "never",
     "policy",
     "notEmpty",
@@ -45,6 +46,7 @@ Code = Literal[
     "timeout",
     "changed",
     "alone",
+    "limit",
     "failed",
 ]
 

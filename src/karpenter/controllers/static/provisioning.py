@@ -11,7 +11,11 @@ from karpenter.controllers.context import Context
 from karpenter.controllers.nodepool.keyed import pool_controller
 from karpenter.controllers.provisioning.claims import create_claims
 from karpenter.controllers.static.census import Census, census
-from karpenter.controllers.static.zones import (
+from karpenter.kube.errors import NotFound
+from karpenter.kube.informer import Change
+from karpenter.model.instancetype import InstanceType
+from karpenter.model.problem import PlannedClaim
+from karpenter.model.zones import (
     in_zone,
     is_buyable,
     open_zones,
@@ -19,10 +23,6 @@ from karpenter.controllers.static.zones import (
     spread,
     zone_counts,
 )
-from karpenter.kube.errors import NotFound
-from karpenter.kube.informer import Change
-from karpenter.model.instancetype import InstanceType
-from karpenter.model.problem import PlannedClaim
 from karpenter.runtime import Controller, Result
 
 log = structlog.get_logger()

@@ -6,9 +6,9 @@ from karpenter.apis.core import Pod
 from karpenter.apis.karpenter import NodeClaim
 from karpenter.base.duration import parse_duration
 from karpenter.base.timestamps import parse_time
-from karpenter.controllers.static.zones import zone_counts, zone_of
 from karpenter.model import pods as podlib
 from karpenter.model.snapshot import NodeView
+from karpenter.model.zones import zone_counts, zone_of
 
 
 def surplus(
