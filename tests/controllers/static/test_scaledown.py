@@ -9,8 +9,8 @@ from karpenter.apis.core import Pod
 from karpenter.apis.karpenter import RequirementSpec
 from karpenter.base.timestamps import parse_time
 from karpenter.controllers.static.scaledown import lifetime_left, surplus
-from karpenter.model.zones import open_zones, pool_requirements, spread
 from karpenter.model.snapshot import NodeView
+from karpenter.model.zones import open_zones, pool_requirements, spread
 from karpenter.testing.builders import EPOCH, a_daemon, a_nodeclaim, a_nodepool, a_pod, some_instance_types
 
 NOW = parse_time(EPOCH) + 3600
