@@ -18,7 +18,7 @@ from karpenter.apis.workloads import (
 from karpenter.base.timestamps import format_time, parse_time
 from karpenter.disruption.drainblocks import DrainBlock, drain_blocks, in_words, volume_blocks
 from karpenter.model.pdbs import PdbLimits
-from karpenter.testing.builders import a_node, a_pod
+from karpenter.testing.builders import a_node, a_pod, an_owner
 
 NOW = parse_time("2026-01-01T12:00:00Z")
 READY = Condition(type="Ready", status="True")
@@ -115,6 +115,22 @@ def test_a_budget_that_can_never_allow_an_eviction(
         remedy=remedy,
         permanent=True,
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "annotations", "told"),
+    [
+        ("ReplicaSet", {}, True),
+        ("StatefulSet", {}, False),
+        ("ReplicaSet", {"karpenter-py.dev/surge": "true"}, False),
+    ],
+)
+def test_surging_is_a_way_out_for_deployments(kind: str, annotations: dict[str, str], told: bool) -> None:
+    """It is named where it could help and was not asked for yet."""
+    block = only(web(owner=an_owner(kind), annotations=annotations), a_budget(max_unavailable=0))
+    assert block is not None
+    surge = ', or annotate its template karpenter-py.dev/surge: "true"'
+    assert block.remedy == "set maxUnavailable 1" + (surge if told else "")
 
 
 @pytest.mark.parametrize("replicas", range(1, 30))

@@ -19,6 +19,7 @@ from karpenter.apis.workloads import (
 from karpenter.disruption.surge import (
     bears_eviction,
     is_rolling_out,
+    moves_freely,
     plan_surge,
     surge_and_unavailable,
     why_no_surge,
@@ -216,6 +217,21 @@ def test_what_a_surging_pod_waits_for_is_said(made: Deployment, words: str, perm
     assert words in block.message
     assert block.permanent is permanent
     assert bool(block.remedy) is permanent
+
+
+@pytest.mark.parametrize(
+    ("value", "made", "freely"),
+    [
+        ("true", a_deployment(), True),
+        ("true", a_deployment(None), True),
+        ("true", a_deployment(2, surge=1, unavailable=0), False),
+        ("true", a_deployment(kind="Recreate"), False),
+        ("", a_deployment(), False),
+    ],
+)
+def test_whose_node_may_be_disrupted_at_will(value: str, made: Deployment, freely: bool) -> None:
+    """A single replica's that surges; a rollout of many pods is too much for the sake of one node."""
+    assert moves_freely(web(annotations={labels.SURGE: value}), made) is freely
 
 
 def test_being_at_rest() -> None:

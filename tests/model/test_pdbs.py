@@ -151,6 +151,17 @@ def test_the_answer_is_that_of_the_eviction_api(pdb: PodDisruptionBudget, pod: P
     assert answer(pdb, pod) == said
 
 
+def test_a_pod_with_a_stand_in_is_not_held_by_a_budget_that_never_lets_go() -> None:
+    """It leaves when the other is there. One that merely has to wait, or two budgets, hold it as ever."""
+    never = a_pdb(max_unavailable=0)
+    limits = PdbLimits([never], {"default/web"})
+    assert limits.blocking(web(), NOW) == limits.fully_blocking(web()) == ""
+    assert limits.blocking(web("other"), NOW)
+    assert limits.fully_blocking(web("other"))
+    assert PdbLimits([a_pdb(max_unavailable=1)], {"default/web"}).blocking(web(), NOW)
+    assert PdbLimits([never, a_pdb("b")], {"default/web"}).fully_blocking(web())
+
+
 # --- several pods together ------------------------------------------------------------------------------
 
 

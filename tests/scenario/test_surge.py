@@ -214,6 +214,25 @@ def test_a_strategy_that_cannot_surge_is_named(strategy: dict[str, Any], why: st
     run_virtual(scenario())
 
 
+def test_disruption_is_told_whose_budget_need_not_hold() -> None:
+    """A single replica that surges leaves its node free to be disrupted; others so held do not."""
+
+    async def scenario() -> None:
+        async with world() as w:
+            plain = deployment("plain", 1)
+            many = with_strategy(slow("many", 2), NEVER_LESS)
+            budgets = [disruption_budget(app, maxUnavailable=0) for app in ("web", "plain", "many")]
+            await _start(w, slow(), plain, many, *budgets)
+            await w.wait(61)
+            (pod,) = await w.pods("web")
+            assert w.operator.context.cluster.snapshot().stand_ins == {pod.key}
+            await w.client.delete(Deployment, "web", namespace="default")
+            await w.wait(61)
+            assert w.operator.context.cluster.snapshot().stand_ins == frozenset()
+
+    run_virtual(scenario())
+
+
 def test_a_stateful_set_goes_as_any_other() -> None:
     """It cannot surge; that is said, the pod is evicted, and it comes up again elsewhere."""
 

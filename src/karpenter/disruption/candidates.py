@@ -97,7 +97,7 @@ def find_candidates(
     """
     pools = {pool.name: pool for pool in snapshot.nodepools}
     kinds = {name: {kind.name: kind for kind in types} for name, types in catalogues.items()}
-    limits = PdbLimits(snapshot.pdbs)
+    limits = PdbLimits(snapshot.pdbs, snapshot.stand_ins)
     found: tuple[list[Candidate], list[Candidate], list[Verdict]] = ([], [], [])
     graceful, eventual, blocked = found
     for node in snapshot.nodes:

@@ -110,7 +110,7 @@ def eviction_block(pod: Pod, limits: PdbLimits, now: float) -> DrainBlock | None
                 pod=pod.key,
                 kind="pdbNever",
                 message=f"PodDisruptionBudget {pdb.key}: {_rule(pdb)} can never allow an eviction",
-                remedy=_way_out(pdb),
+                remedy=_way_out(pdb) + _surge(pod),
                 permanent=True,
             )
         if said == "notNow":
@@ -239,6 +239,14 @@ def _way_out(pdb: PodDisruptionBudget) -> str:
         enough = next((n for n in range(1, 101) if -(-part * n // 100) < n), None)
         return f"raise replicas to {enough} or set maxUnavailable 1" if enough else ""
     return f"raise replicas to {pdb.status.desired_healthy + 1} or set maxUnavailable 1"
+
+
+def _surge(pod: Pod) -> str:
+    """Return what else would help a pod whose workload may have rollouts."""
+    mine = any(owner.kind == "ReplicaSet" for owner in pod.metadata.owner_references)
+    if not mine or podlib.asks_for_surge(pod):
+        return ""
+    return f', or annotate its template {labels.SURGE}: "true"'
 
 
 def _ending(pod: Pod, kind: BlockKind, message: str, remedy: str) -> DrainBlock:

@@ -17,6 +17,7 @@ from karpenter.apis.meta import OwnerReference
 from karpenter.apis.workloads import Deployment
 from karpenter.disruption.drainblocks import DrainBlock
 from karpenter.model.pdbs import PdbLimits, answer, is_ready
+from karpenter.model.pods import asks_for_surge
 
 Step = Literal["evict", "roll", "wait"]
 """Let the pod go as any other; start a rollout; or wait for the one that is under way."""
@@ -82,6 +83,16 @@ def why_no_surge(deployment: Deployment) -> str:
     if unavailable:
         return f"{name} may miss {unavailable} of its pods while it rolls out: set maxUnavailable 0"
     return ""
+
+
+def moves_freely(pod: Pod, deployment: Deployment) -> bool:
+    """Tell whether the pod's node may be disrupted at will although its budget can never let the pod go.
+
+    Only where it is its Deployment's single pod: a rollout replaces all of them, which is too much for the
+    sake of one node.
+    """
+    replicas = 1 if deployment.spec.replicas is None else deployment.spec.replicas
+    return asks_for_surge(pod) and replicas == 1 and not why_no_surge(deployment)
 
 
 def why_no_surge_of(owner: OwnerReference | None) -> str:

@@ -1,6 +1,6 @@
 """Which PodDisruptionBudgets stand in the way of evicting pods: one by one, and several pods together."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -59,8 +59,13 @@ class Joint(msgspec.Struct, frozen=True, kw_only=True):
 class PdbLimits:
     """All budgets of a cluster at one moment."""
 
-    def __init__(self, pdbs: Iterable[PodDisruptionBudget]) -> None:
-        """Index `pdbs` by namespace, in order of name."""
+    def __init__(self, pdbs: Iterable[PodDisruptionBudget], stand_ins: Collection[str] = ()) -> None:
+        """Index `pdbs` by namespace, in order of name.
+
+        `stand_ins` are keys of pods that a budget which can never let them go does not hold: their workload
+        brings up another first.
+        """
+        self._stand_ins = stand_ins
         self._by_namespace: dict[str, list[PodDisruptionBudget]] = {}
         for pdb in sorted(pdbs, key=lambda p: p.key):
             self._by_namespace.setdefault(pdb.namespace, []).append(pdb)
@@ -84,7 +89,7 @@ class PdbLimits:
         if len(covering) > 1:
             return _several(covering)
         for pdb in covering:
-            if _lets_unhealthy_go(pdb, pod):
+            if _lets_unhealthy_go(pdb, pod) or (pod.key in self._stand_ins and can_never_allow(pdb)):
                 continue
             if pdb.status.disruptions_allowed == 0:
                 return f"pdb prevents pod evictions (PodDisruptionBudget=[{pdb.key}])"
@@ -101,7 +106,9 @@ class PdbLimits:
         if len(covering) > 1:
             return _several(covering)
         for pdb in covering:
-            if not _lets_unhealthy_go(pdb, pod) and can_never_allow(pdb):
+            if _lets_unhealthy_go(pdb, pod) or pod.key in self._stand_ins:
+                continue
+            if can_never_allow(pdb):
                 return f"pdb never allows a pod eviction (PodDisruptionBudget=[{pdb.key}])"
         return ""
 

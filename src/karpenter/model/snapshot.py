@@ -81,6 +81,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """One pod per DaemonSet, as it would run on a new node, by key."""
     pdbs: tuple[PodDisruptionBudget, ...] = ()
     """By key."""
+    stand_ins: frozenset[str] = frozenset()
+    """Keys of pods whose workload brings up another before they go, whatever their budget forbids."""
     volume_claims: dict[str, PersistentVolumeClaim] = {}
     """By `namespace/name`."""
     volumes: dict[str, PersistentVolume] = {}

@@ -65,6 +65,7 @@ class Cluster:
         self.buffers = Buffers()
         self.verdicts = VerdictLog()
         """Why nodes are left alone: written by disruption, for whoever asks."""
+        self._stand_ins: frozenset[str] = frozenset()
         self._headroom: dict[str, int] = {}
         self._pods = cache.informer(Pod)
         self._nodes = cache.informer(Node)
@@ -110,6 +111,7 @@ class Cluster:
             nodepools=self.managed_pools(),
             daemons=daemon_pods(self._daemon_sets.items(), self._pods),
             pdbs=self._tables.pdbs(),
+            stand_ins=self._stand_ins,
             volume_claims=self._tables.volume_claims(),
             volumes=self._tables.volumes(),
             storage_classes=self._tables.storage_classes(),
@@ -265,6 +267,12 @@ class Cluster:
             self._touch(claim)
         elif node is not None:
             self._dirty.add(node_token(node))
+
+    def note_stand_ins(self, pods: frozenset[str]) -> None:
+        """Note the keys of all pods that would have a stand-in before a drain takes them."""
+        if pods != self._stand_ins:
+            self._stand_ins = pods
+            self.mark_unconsolidated()
 
     def hold_headroom(self, counts: Mapping[str, int]) -> None:
         """Note how many virtual pods have their room on which machine, as everything there is of that kind.

@@ -1,4 +1,5 @@
-"""Carries out surges: starts the rollouts that bring stand-ins for pods of draining nodes.
+"""Carries out surges: starts the rollouts that bring stand-ins for pods of draining nodes, and tells
+disruption whose pods would have one.
 
 What a pod's workload looks like is asked of the API server each time, and only for pods that have opted in:
 nobody else pays for it, in memory or in rights. Needs `get` on replicasets and `get`, `patch` on deployments.
@@ -20,6 +21,7 @@ from karpenter.disruption.drainblocks import DrainBlock
 from karpenter.disruption.surge import (
     Surge,
     bears_eviction,
+    moves_freely,
     plan_surge,
     why_no_surge_of,
 )
@@ -27,10 +29,15 @@ from karpenter.kube.errors import Conflict, Forbidden, NotFound
 from karpenter.kube.patch import merge
 from karpenter.model import pods as podlib
 from karpenter.model.pdbs import is_ready
+from karpenter.runtime import Result, Singleton
 
 log = structlog.get_logger()
 
 _OWNER = "controller"
+_ASKS = "asks-for-surge"
+
+LOOK_SECONDS = 60.0
+"""How often it is looked up whose pods would have stand-ins."""
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,9 +58,34 @@ class Surges:
         self._nodes = context.cache.informer(Node)
         self._pods = context.cache.informer(Pod)
         self._pods.add_index(_OWNER, _owner_uid)
+        self._pods.add_index(_ASKS, lambda pod: ("true",) if podlib.expects_stand_in(pod) else ())
         self._rolled = context.metrics.counter(
             "karpenter_pods_surged_total", "Rollouts started so that pods have stand-ins first.", ["nodepool"]
         )
+
+        self.controller = Singleton(
+            "node.surge", self._look, clock=context.clock, rng=context.rng, metrics=context.metrics
+        )
+
+    async def _look(self) -> Result:
+        """Find the pods that their budget can never let go, and that would have a stand-in all the same."""
+        limits = self._blockers.limits()
+        found: set[str] = set()
+        seen: dict[str, Deployment | None] = {}
+        for pod in self._pods.by_index(_ASKS, "true"):
+            owner = _controller(pod)
+            if owner is None or not limits.fully_blocking(pod):
+                continue
+            if owner.uid not in seen:
+                try:
+                    seen[owner.uid] = await self._deployment(owner.name, pod.namespace)
+                except Forbidden:
+                    return Result(LOOK_SECONDS)  # a drain that comes to it says what is missing
+            deployment = seen[owner.uid]
+            if deployment is not None and moves_freely(pod, deployment):
+                found.add(pod.key)
+        self._context.cluster.note_stand_ins(frozenset(found))
+        return Result(LOOK_SECONDS)
 
     async def hold(self, node: Node, pods: Sequence[Pod], deadline: float | None) -> Held:
         """Start what has to be started for `pods`, about to be evicted from `node`; return who waits."""

@@ -49,11 +49,13 @@ _Outcome = tuple[NodeClaim | None, Result | None]
 class Termination:
     """Finalizes Nodes that are being deleted."""
 
-    def __init__(self, context: Context, evictions: EvictionQueue, blockers: Blockers) -> None:
+    def __init__(
+        self, context: Context, evictions: EvictionQueue, blockers: Blockers, surges: Surges
+    ) -> None:
         self._context = context
         self._evictions = evictions
         self._blockers = blockers
-        self._surges = Surges(context, blockers)
+        self._surges = surges
         self._attachments = context.cache.informer(VolumeAttachment)
         self._attachments.add_index("nodeName", lambda attachment: (attachment.spec.node_name,))
         self._nodes = context.cache.informer(Node)
