@@ -230,3 +230,47 @@ def test_a_hook_that_never_ends_is_a_machine_that_never_registered() -> None:
             assert (await env.client.get(Node, claim.name)).deleting
 
     run_virtual(scenario())
+
+
+@pytest.mark.parametrize("initialized", [True, False])
+def test_a_node_that_was_removed_by_force_and_comes_back_is_registered_again(initialized: bool) -> None:
+    """It has its claim's labels, taints and finalizer again; startup taints only if it was still starting."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            claim = await _claim(env, startup_taints=[STARTUP], labels={"team": "blue"})
+            claim = await env.expect_condition(claim.name, "Registered")
+            if initialized:
+                await env.client.patch(Node, claim.name, merge({"spec": {"taints": None}}))
+                claim = await env.expect_condition(claim.name, "Initialized")
+            await env.client.patch(Node, claim.name, merge({"metadata": {"finalizers": None}}))
+            await env.client.delete(Node, claim.name)
+            spec = NodeSpec(provider_id=claim.status.provider_id, taints=[taints.UNREGISTERED])
+            await env.create(Node(metadata=ObjectMeta(name="anew"), spec=spec))
+            await env.wait(5)
+            node = await env.client.get(Node, "anew")
+            assert node.metadata.labels["team"] == "blue"
+            assert node.metadata.labels[known.REGISTERED] == "true"
+            assert (known.INITIALIZED in node.metadata.labels) == initialized
+            assert known.TERMINATION_FINALIZER in node.metadata.finalizers
+            assert _keys(node) == ([] if initialized else [STARTUP.key])
+            assert (await env.client.get(NodeClaim, claim.name)).status.node_name == "anew"
+
+    run_virtual(scenario())
+
+
+def test_what_changes_on_a_claim_after_registration_stays_with_the_claim() -> None:
+    """A registered node is its users': labels and annotations of the claim are not given to it again."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            claim = await _claim(env)
+            claim = await env.expect_condition(claim.name, "Initialized")
+            change = {"metadata": {"labels": {"late": "x"}, "annotations": {"late": "x"}}}
+            await env.client.patch(NodeClaim, claim.name, merge(change))
+            await env.wait(10)
+            node = await env.client.get(Node, claim.name)
+            assert "late" not in node.metadata.labels
+            assert "late" not in node.metadata.annotations
+
+    run_virtual(scenario())

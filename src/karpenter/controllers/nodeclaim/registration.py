@@ -24,6 +24,7 @@ from karpenter.state.reservations import PLANNED_PODS
 
 log = structlog.get_logger()
 
+CAME_BACK = "registering again a node that was removed and came back"
 TAINT_MISSING = "missing taint prevents registration-related race conditions on karpenter-managed nodes"
 
 
@@ -51,6 +52,7 @@ class Registration:
         """Register once exactly one Node has the claim's provider id; duplicates that go are forgiven."""
         now = self._context.clock.now()
         if is_true(claim.status.conditions, "Registered"):
+            claim = await self._welcome_back(claim)
             return Step(conditions.refreshed(claim, "Registered", now=now))
         nodes = self._context.cluster.nodes_for(claim.status.provider_id)
         if not nodes:
@@ -98,6 +100,20 @@ class Registration:
         status = msgspec.structs.replace(claim.status, node_name=node.name)
         claim = msgspec.structs.replace(claim, status=status)
         return Step(conditions.with_condition(claim, "Registered", "True", now=self._context.clock.now()))
+
+    async def _welcome_back(self, claim: NodeClaim) -> NodeClaim:
+        """Register a Node again whose object was removed by force, and which its kubelet made anew."""
+        nodes = self._context.cluster.nodes_for(claim.status.provider_id)
+        if len(nodes) != 1 or nodes[0].deleting:
+            return claim
+        node = nodes[0]
+        if not is_known(node):
+            await self._sync(node, registered_changes(claim, node))  # a stale copy ends in a conflict here
+            log.info(CAME_BACK, NodeClaim=claim.name, Node=node.name)
+        if claim.status.node_name == node.name:
+            return claim
+        status = msgspec.structs.replace(claim.status, node_name=node.name)
+        return msgspec.structs.replace(claim, status=status)
 
     async def _wait_for(self, asked: Asked, node: Node) -> Step:
         """Give the Node what its claim says, but for leave to take pods; say who has not given that."""
@@ -152,7 +168,10 @@ async def ask(hooks: Sequence[RegistrationHook], claim: NodeClaim, node: Node) -
 def registered_changes(claim: NodeClaim, node: Node) -> dict[str, Any]:
     """Return the merge patch that makes `node` the registered node of `claim`; empty when it is."""
     allowed = [taint for taint in synced_taints(claim, node) if not taint.matches(taints.UNREGISTERED)]
-    return _changes(claim, node, {known.REGISTERED: "true"}, allowed)
+    stages = [known.REGISTERED]
+    if is_true(claim.status.conditions, "Initialized"):
+        stages.append(known.INITIALIZED)
+    return _changes(claim, node, dict.fromkeys(stages, "true"), allowed)
 
 
 def synced_changes(claim: NodeClaim, node: Node) -> dict[str, Any]:
@@ -185,12 +204,21 @@ def _changes(
 def synced_taints(claim: NodeClaim, node: Node) -> list[Taint]:
     """Return the taints of `node` with those of its claim.
 
-    They are given once, along with our finalizer: what was taken off the node since stays off.
+    They are given once, along with our finalizer: what was taken off the node since stays off. A node that is
+    past its start is not given the taints of starting again.
     """
     synced = known.TERMINATION_FINALIZER in node.metadata.finalizers
     if synced or node.metadata.labels.get(known.DO_NOT_SYNC_TAINTS) == "true":
         return list(node.spec.taints)
-    return taints.merge(taints.merge(node.spec.taints, claim.spec.taints), claim.spec.startup_taints)
+    merged = taints.merge(node.spec.taints, claim.spec.taints)
+    if is_true(claim.status.conditions, "Initialized"):
+        return merged
+    return taints.merge(merged, claim.spec.startup_taints)
+
+
+def is_known(node: Node) -> bool:
+    """Tell whether a Node bears any mark of having been registered."""
+    return known.REGISTERED in node.metadata.labels or known.TERMINATION_FINALIZER in node.metadata.finalizers
 
 
 def _owner(claim: NodeClaim) -> OwnerReference:
