@@ -385,6 +385,17 @@ def test_host_anti_affinity_separates_and_uses_nodes_there_are() -> None:
     assert list(plan.placements) == ["empty"]
 
 
+def test_whoever_was_put_on_a_node_keeps_those_away_whom_it_avoids() -> None:
+    """On nodes that are there and on new ones: a later pod that is meant finds another node."""
+    db, small = app_pods("db", cpu="6", spec=apart("cache", HOST)), app_pods("cache")
+    nodes = [a_home("zone-a", size=ROOMY), a_home("zone-b", size=ROOMY)]
+    plan = planned(over_three([*db, *small], nodes=nodes))
+    assert plan.placements == {"in-zone-a": ("default/db",), "in-zone-b": ("default/cache",)}
+    late = app_pods("cache", node_selector={labels.ZONE: "zone-a"})
+    plan = planned(over_three([*db, *late], nodes=nodes[:1]))
+    assert sorted(together(plan)) == [["cache"], ["db"]]
+
+
 def test_apps_that_avoid_each_other_get_nodes_of_their_own() -> None:
     """Two apps, each avoiding the other: each fills its node, none is shared."""
     pods = [

@@ -118,6 +118,14 @@ def test_each_pod_gets_the_heaviest_pool_that_can_serve_it() -> None:
     }
 
 
+def test_room_on_a_node_of_a_lighter_pool_is_used_before_a_heavier_one_buys() -> None:
+    """What a restricted pod's node has left costs nothing, whichever pool it is from."""
+    pools = [a_nodepool("heavy", weight=9), a_nodepool("light", labels={"example.com/team": "red"})]
+    restricted = a_pod("restricted", cpu="1500m", node_selector={"example.com/team": "red"})
+    (claim,) = planned(a_problem([restricted, a_pod("free", cpu="300m")], pools=pools)).claims
+    assert (claim.pool.name, len(claim.pods)) == ("light", 2)
+
+
 def test_pools_offer_each_what_its_own_catalogue_has() -> None:
     """Types of one pool are not listed in claims of another."""
     pools = [

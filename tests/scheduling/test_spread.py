@@ -375,6 +375,27 @@ def test_host_names_of_existing_nodes() -> None:
     assert len(plan.claims) == 1
 
 
+RED = {"example.com/team": "red"}
+
+
+def test_pods_that_can_only_run_on_one_node_are_measured_by_that_node() -> None:
+    """Nodes that the pods do not select are no domains of theirs: the one that is left takes them all."""
+    node = zoned("zone-a", size=ROOMY, own=RED)
+    plan = planned(over_three(web(3, spread(key=HOST), node_selector=RED), nodes=[node]))
+    assert len(plan.placements["in-zone-a"]) == 3
+
+
+def test_pods_that_a_spread_only_counts_are_not_left_out_because_nodes_are_bought_for_others() -> None:
+    """The one node they select takes them beside the pod that counts them, whatever else is planned."""
+    node = zoned("zone-a", size=ROOMY, own=RED)
+    owner = web(1, spread(key=HOST), node_selector=RED)
+    counted = app_pods("web8", "web9", node_selector=RED)
+    elsewhere = app_pods("large", cpu="7", node_selector={labels.ZONE: "zone-b"})
+    plan = planned(over_three([*owner, *counted, *elsewhere], nodes=[node]))
+    assert refused(plan) == []
+    assert len(plan.placements["in-zone-a"]) == 3
+
+
 def test_pods_that_a_spread_over_hosts_only_counts_leave_less_room() -> None:
     """A large pod that a spread counts and does not bind: with maxSkew 2 one more pod may share its node."""
     large = app_pods("web9", cpu="6")
