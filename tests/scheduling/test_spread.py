@@ -378,20 +378,48 @@ def test_host_names_of_existing_nodes() -> None:
 RED = {"example.com/team": "red"}
 
 
-def test_pods_that_can_only_run_on_one_node_are_measured_by_that_node() -> None:
+MANY = pytest.mark.parametrize("others", [0, 600], ids=["small batch", "large batch"])
+
+
+def tiny(count: int) -> list[Pod]:
+    """Return pods that stay on the full node, to make a batch large."""
+    return [
+        a_pod(f"tiny{i}", cpu=None, memory=None, node_selector={"example.com/team": "blue"})
+        for i in range(count)
+    ]
+
+
+BLUE = a_view("blue", labels={"example.com/team": "blue"}, allocatable={"pods": "1000"})
+
+
+@MANY
+def test_pods_that_can_only_run_on_one_node_are_measured_by_that_node(others: int) -> None:
     """Nodes that the pods do not select are no domains of theirs: the one that is left takes them all."""
-    node = zoned("zone-a", size=ROOMY, own=RED)
-    plan = planned(over_three(web(3, spread(key=HOST), node_selector=RED), nodes=[node]))
-    assert len(plan.placements["in-zone-a"]) == 3
+    nodes = [zoned("zone-a", size=ROOMY, own=RED), BLUE]
+    pods = [*web(3, spread(key=HOST), node_selector=RED), *tiny(others)]
+    assert len(planned(over_three(pods, nodes=nodes)).placements["in-zone-a"]) == 3
 
 
-def test_pods_that_a_spread_only_counts_are_not_left_out_because_nodes_are_bought_for_others() -> None:
+@MANY
+def test_a_planned_node_is_one_more_to_measure_by(others: int) -> None:
+    """With one node there and one that can be bought, each holds maxSkew pods; nobody is put on top."""
+    pods = [*web(4, spread(key=HOST)), *tiny(others)]
+    pool = a_nodepool(limits={"nodes": "1"})
+    plan = planned(over_three(pods, nodes=[zoned("zone-a", size=ROOMY), BLUE], pools=[pool]))
+    assert len(plan.placements["in-zone-a"]) == len(plan.claims[0].pods) == 1
+    assert len(refused(plan)) == 2
+
+
+@MANY
+def test_pods_that_a_spread_only_counts_are_not_left_out_because_nodes_are_bought_for_others(
+    others: int,
+) -> None:
     """The one node they select takes them beside the pod that counts them, whatever else is planned."""
     node = zoned("zone-a", size=ROOMY, own=RED)
     owner = web(1, spread(key=HOST), node_selector=RED)
     counted = app_pods("web8", "web9", node_selector=RED)
     elsewhere = app_pods("large", cpu="7", node_selector={labels.ZONE: "zone-b"})
-    plan = planned(over_three([*owner, *counted, *elsewhere], nodes=[node]))
+    plan = planned(over_three([*owner, *counted, *elsewhere, *tiny(others)], nodes=[node, BLUE]))
     assert refused(plan) == []
     assert len(plan.placements["in-zone-a"]) == 3
 
