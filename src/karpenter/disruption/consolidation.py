@@ -10,7 +10,11 @@ from karpenter.disruption.command import Command
 from karpenter.disruption.market import Market
 from karpenter.disruption.replacement import replacement_of, without_same_types
 from karpenter.disruption.rounds import Move, Round
+from karpenter.disruption.simulation import Outcome
 from karpenter.disruption.verdicts import Code, Method, Verdict
+
+_AS_FEW_AS_CAN_BE = 1000.0
+"""USD per hour that a new node counts besides its price, where there may be one only."""
 
 
 def why_not(candidate: Candidate, method: Method, now: float) -> Verdict | None:
@@ -51,6 +55,20 @@ def by_worth(candidates: Sequence[Candidate]) -> list[Candidate]:
     return sorted(candidates, key=lambda c: (-c.savings_ratio, c.node.name))
 
 
+def simulated(a_round: Round, candidates: Sequence[Candidate], closed: frozenset[str]) -> Outcome:
+    """Return where the pods of `candidates` would go, on one new node if that is possible.
+
+    The solver buys what is cheapest; several small nodes are no dearer than a large one, but here only one
+    may be bought.
+    """
+    outcome = a_round.simulator.without(candidates, closed=closed)
+    if len(outcome.claims) > 1:
+        few = a_round.simulator.without(candidates, closed=closed, node_fee=_AS_FEW_AS_CAN_BE)
+        if not few.stranded and len(few.claims) < len(outcome.claims):
+            return few
+    return outcome
+
+
 class Probe:
     """What taking nodes away comes to, in one round: asked once for each set of nodes that is tried."""
 
@@ -79,7 +97,7 @@ class Probe:
 
     def taking(self, candidates: Sequence[Candidate]) -> Command | Verdict:
         """Return the command that takes `candidates` away, approved by all, or why there is none."""
-        outcome = self._round.simulator.without(candidates, closed=self.closed)
+        outcome = simulated(self._round, candidates, self.closed)
         found = replacement_of(
             candidates, outcome, self.market, self._round.policy, method=self._method, most=1
         )

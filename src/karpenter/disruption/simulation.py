@@ -87,13 +87,17 @@ class Simulator:
         *,
         closed: frozenset[str] = frozenset(),
         budget: Budget | None = None,
+        node_fee: float | None = None,
     ) -> Outcome:
         """Return where the pods of `gone` would go.
 
         Nodes that are not initialized take none of them, nor do those named in `closed`. `budget` is for
-        making what must be bought cheaper.
+        making what must be bought cheaper. With a `node_fee` every node bought counts so much more, in USD
+        per hour, than it costs: a large one asks for as few nodes as can be.
         """
         problem = self._problem_without(gone, closed)
+        if node_fee is not None:
+            problem = replace(problem, options=replace(problem.options, node_fee=node_fee))
         return _outcome(solve(problem, budget, monotonic=self._monotonic))
 
     def roughly(

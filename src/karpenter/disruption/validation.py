@@ -11,7 +11,7 @@ from karpenter.disruption import waiting
 from karpenter.disruption.allowance import Allowance
 from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
-from karpenter.disruption.consolidation import why_not
+from karpenter.disruption.consolidation import simulated, why_not
 from karpenter.disruption.drift import drifted_since
 from karpenter.disruption.emptiness import why_kept
 from karpenter.disruption.market import Market
@@ -142,7 +142,10 @@ def _simulated(
     """Return the consolidation as it would be now, with what was meant to be bought; or why it holds not."""
     snapshot = a_round.snapshot
     closed = waiting.unsettled(snapshot.nodes, snapshot.nodepools, snapshot.taken_at)
-    outcome = a_round.simulator.without(fresh, closed=closed, budget=budget)
+    if command.method == "sets":
+        outcome = a_round.simulator.without(fresh, closed=closed, budget=budget)
+    else:
+        outcome = simulated(a_round, fresh, closed)
     if outcome.stranded:
         return stranded_in_words(outcome)
     market = Market.of(a_round.simulator.problem)
