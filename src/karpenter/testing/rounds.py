@@ -90,7 +90,8 @@ def a_machine(
         last_pod_event_time=format_time(touched) if touched is not None else None,
     )
     spec = replace(view.claim.spec, termination_grace_period=grace)
-    return replace(view, claim=replace(view.claim, status=status, spec=spec))
+    meta = replace(view.claim.metadata, labels={**view.claim.metadata.labels, **own})
+    return replace(view, claim=replace(view.claim, status=status, spec=spec, metadata=meta))
 
 
 def a_round(
