@@ -25,6 +25,10 @@ class PoolHealth:
         outcomes = {True: [True], False: [False, False], None: []}[verdict]
         self._outcomes[uid] = deque(outcomes, maxlen=_REMEMBERED)
 
+    def forget(self, uid: str) -> None:
+        """Drop what is remembered of a pool that is gone."""
+        self._outcomes.pop(uid, None)
+
 
 def _verdict(outcomes: "deque[bool] | tuple[bool, ...]") -> bool | None:
     if not outcomes:

@@ -52,6 +52,8 @@ def test_a_claim_that_cannot_launch_is_given_up_after_five_minutes() -> None:
             await env.wait(280)
             assert not await _is_gone(env, claim)
             await env.expect("it is gone", lambda: _is_gone(env, claim), within=60)
+            event = await env.expect_event("LaunchTimeout")
+            assert event.message == "Not launched within 5m0s, the NodeClaim is deleted (Broken: always)"
             count = env.metric(
                 "karpenter_nodeclaims_disrupted_total",
                 reason="launch_timeout",
@@ -76,6 +78,9 @@ def test_a_machine_that_never_joins_is_given_up_after_fifteen_minutes() -> None:
             assert not await _is_gone(env, claim)
             await env.expect("it is gone", lambda: _is_gone(env, claim), within=120)
             assert len(env.cloud.deleted) == 1
+            event = await env.expect_event("RegistrationTimeout")
+            words = "Not registered within 15m0s, the NodeClaim is deleted (NodeNotFound: Node not registered"
+            assert event.message.startswith(words)
             await env.wait(16 * 60)
             pool = await env.client.get(NodePool, "default")
             health = next(c for c in pool.status.conditions if c.type == "NodeRegistrationHealthy")

@@ -1,8 +1,8 @@
 """Pools that are wrong or whose machines fail, and the others that go on."""
 
 from karpenter.apis.conditions import get
-from karpenter.apis.core import Taint
-from karpenter.apis.karpenter import NodePool
+from karpenter.apis.core import Pod, Taint
+from karpenter.apis.karpenter import NodeClaim, NodePool
 from karpenter.apis.meta import Condition
 from karpenter.base.virtualtime import run_virtual
 from karpenter.kube.patch import merge
@@ -94,5 +94,45 @@ def test_claims_that_register_together_leave_the_pool_healthy() -> None:
             assert health.status == "True"
             for claim in await env.claims():
                 await env.expect_condition(claim.name, "Initialized", within=1)
+
+    run_virtual(scenario())
+
+
+def test_claims_that_the_pool_does_not_own_say_nothing_of_its_health() -> None:
+    """A pool that was deleted and made again under its name is not judged by what it was."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            env.cloud.join_seconds = None
+            await env.create(a_nodepool())
+            pods = await env.create_all(some_pods(2, cpu="9"))
+            for claim in await env.expect_claims(2):
+                await env.expect_condition(claim.name, "Launched")
+                change = merge({"metadata": {"ownerReferences": None}})
+                await env.client.patch(NodeClaim, claim.name, change)
+            for pod in pods:
+                await env.client.delete(Pod, pod.name, namespace=pod.namespace)
+            await env.wait(1000)
+            assert not await env.claims()
+            assert len(await env.events("RegistrationTimeout")) == 2
+            health = await _condition(env, "default", "NodeRegistrationHealthy")
+            assert health is not None
+            assert health.status == "Unknown"
+
+    run_virtual(scenario())
+
+
+def test_the_memory_of_a_pool_goes_with_it() -> None:
+    """A pool that is made again under its name starts anew."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            pool = await env.create(a_nodepool())
+            await env.expect_scheduled([await env.create(a_pod())])
+            await env.wait(10)
+            assert env.cluster.pool_health.verdict(pool.metadata.uid) is True
+            await env.client.delete(NodePool, pool.name)
+            await env.wait(5)
+            assert env.cluster.pool_health.verdict(pool.metadata.uid) is None
 
     run_virtual(scenario())

@@ -8,12 +8,19 @@ from karpenter.controllers.nodeclaim.poolhealth import CONDITION
 from karpenter.controllers.nodepool.keyed import pool_controller
 from karpenter.controllers.nodepool.readiness import node_class_of
 from karpenter.kube.errors import NotFound
+from karpenter.kube.informer import Change
 from karpenter.kube.patch import merge
 from karpenter.runtime import Controller, Result, Singleton
 
 
 def build(context: Context) -> list[Controller | Singleton]:
     """Return the controller."""
+
+    def forget(change: Change[NodePool]) -> None:
+        if change.type == "DELETED":
+            context.cluster.pool_health.forget(change.object.metadata.uid)
+
+    context.cache.informer(NodePool).subscribe(forget)
 
     async def reconcile(pool: NodePool) -> Result:
         node_class = node_class_of(context, pool.spec.template.spec.node_class_ref)
