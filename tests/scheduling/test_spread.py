@@ -403,9 +403,9 @@ def test_pods_that_can_only_run_on_one_node_are_measured_by_that_node(others: in
 @MANY
 def test_a_planned_node_is_one_more_to_measure_by(others: int) -> None:
     """With one node there and one that can be bought, each holds maxSkew pods; nobody is put on top."""
-    pods = [*web(4, spread(key=HOST)), *tiny(others)]
-    pool = a_nodepool(limits={"nodes": "1"})
-    plan = planned(over_three(pods, nodes=[zoned("zone-a", size=ROOMY), BLUE], pools=[pool]))
+    pods = [*web(4, spread(key=HOST), node_selector=RED), *tiny(others)]
+    pool = a_nodepool(limits={"nodes": "1"}, labels=RED)
+    plan = planned(over_three(pods, nodes=[zoned("zone-a", size=ROOMY, own=RED), BLUE], pools=[pool]))
     assert len(plan.placements["in-zone-a"]) == len(plan.claims[0].pods) == 1
     assert len(refused(plan)) == 2
 
