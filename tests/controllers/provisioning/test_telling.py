@@ -253,3 +253,23 @@ def test_pods_with_resource_claims_are_told_so_and_get_no_machine() -> None:
             assert len(await env.claims()) == 1
 
     run_virtual(scenario())
+
+
+def test_whether_a_pod_was_meant_for_a_healthy_pool_is_noted() -> None:
+    """When it was first placed is noted always; when in a healthy pool, once nodes of it register."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            await env.create(a_nodepool())
+            noted = []
+            for name in ("before", "after"):
+                pod = await env.create(a_pod(name, cpu="7"))
+                await env.wait(2)
+                times = env.cluster.pod_times.get(pod.key)
+                assert times is not None
+                assert times.schedulable is not None
+                noted.append(times.healthy_pool is not None)
+                await env.expect_scheduled([pod])
+            assert noted == [False, True]
+
+    run_virtual(scenario())
