@@ -12,6 +12,7 @@ import msgspec
 from karpenter.disruption.budgets import Reason
 from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
+from karpenter.disruption.restarts import Restarts
 from karpenter.disruption.simulation import Simulator
 from karpenter.disruption.verdicts import Method, Verdict
 from karpenter.model.instancetype import InstanceType
@@ -44,6 +45,8 @@ class Round(NamedTuple):
     objection: Callable[[Command], Verdict | None] = lambda _: None
     """Why a command should not be carried out although rules would allow it: it does not pay back, it undoes
     what was just done, its pods are in the middle of a rollout."""
+    restarts: Restarts = Restarts()
+    """What moving pods costs."""
     more: Callable[[], bool] = lambda: True
     """Whether the search may go on, for one more step."""
 

@@ -6,7 +6,8 @@ save per disruption, and tried in full by the solver: pods go to free room first
 searched for the cheapest way. Nodes that would only be bought again stay.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -23,10 +24,8 @@ from karpenter.model.problem import Budget, Problem
 
 _PRICING_STEPS = 40
 _SEARCH_STEPS = 60
-_MOST_TRIMS = 1
+_MOST_TRIMS = 2
 _MOST_TRIES = 30
-_SHARE = 0.5
-"""A larger set is preferred while it saves so much of what the best one saves per disruption."""
 _MARKUP = 1.03
 """How much more than what they are worth pods are guessed to cost when they are bought anew."""
 _WORTHWHILE = 0.015
@@ -41,11 +40,13 @@ class Proposal(NamedTuple):
     names: tuple[str, ...]
     savings: float
     """USD per hour, guessed."""
-    disruption: float
+    least: float
+    """USD per hour that it has to save, or else moving its pods does not pay."""
 
     @property
-    def ratio(self) -> float:
-        return self.savings / self.disruption
+    def net(self) -> float:
+        """USD per hour that it saves beyond what restarts cost."""
+        return self.savings - self.least
 
 
 class SetSearch:
@@ -79,12 +80,15 @@ class _Sweep:
             for name, c in self._eligible.items()
         }
         self._least_price = _least_price(a_round.simulator.problem)
+        now = a_round.snapshot.taken_at
+        self._horizon = {n: a_round.restarts.horizon([c], now) for n, c in self._eligible.items()}
+        self._cost = {n: a_round.restarts.of(c) for n, c in self._eligible.items()}
         self._tried: set[frozenset[str]] = set()
 
     def run(self) -> Command | None:
-        guesses = [*self._vacated(), *self._prefixes()]
-        guesses.sort(key=lambda p: (-p.savings, p.names))
-        for proposal in self._ranked(guesses):
+        """Return the first proposal that proves good, the most promising tried first."""
+        guesses = [p for p in (*self._vacated(), *self._prefixes()) if p.names and p.net > _LEAST]
+        for proposal in sorted(guesses, key=lambda p: (-p.net, p.names)):
             command = self._attempt(proposal.names)
             if command is not None:
                 return command
@@ -93,15 +97,6 @@ class _Sweep:
             if command is not None:
                 return command
         return None
-
-    def _ranked(self, guesses: Sequence[Proposal]) -> list[Proposal]:
-        """Return the proposals in the order in which they are to be tried: much for little disruption."""
-        left = [p for p in guesses if p.names and p.savings > _LEAST]
-        best = max((p.ratio for p in left), default=0.0)
-        good = [p for p in left if p.ratio >= _SHARE * best]
-        rest = [p for p in left if p.ratio < _SHARE * best]
-        rest.sort(key=lambda p: (-p.ratio, p.names))
-        return [*good, *rest]
 
     def _attempt(self, names: Sequence[str]) -> Command | None:
         key = frozenset(names)
@@ -112,6 +107,14 @@ class _Sweep:
             return None
         self._tried.add(key)
         return self._solved([self._eligible[name] for name in names])
+
+    def _least(self, names: Iterable[str]) -> float:
+        """Return the USD per hour that taking nodes away has to save to pay for the restarts."""
+        cost, horizon = 0.0, math.inf
+        for name in names:
+            cost += self._cost[name]
+            horizon = min(horizon, self._horizon[name])
+        return cost / horizon if horizon > 0 else math.inf
 
     # --- guesses ------------------------------------------------------------------------------------------
 
@@ -133,44 +136,42 @@ class _Sweep:
         standing, left = self._standing.copy(), dict(self._remaining)
         targets = np.ones(len(standing.names), dtype=np.bool_)
         names: list[str] = []
-        savings = disruption = 0.0
         for name in sorted(self._eligible, key=lambda n: (-self._eligible[n].savings_ratio, n)):
-            candidate, row = self._eligible[name], standing.row[name]
-            if left.get(candidate.pool.name, 0) <= 0:
+            pool, row = self._eligible[name].pool.name, standing.row[name]
+            if left.get(pool, 0) <= 0:
                 continue
             leaving = standing.leaving(row, targets)
             if not leaving.left:
                 standing.move(row, leaving)
                 targets[row] = False
-                left[candidate.pool.name] -= 1
+                left[pool] -= 1
                 names.append(name)
-                savings += candidate.price
-                disruption += candidate.disruption_cost
-        yield Proposal(tuple(names), savings, max(disruption, 1.0))
+        yield Proposal(tuple(names), sum(self._eligible[n].price for n in names), self._least(names))
 
     def _prefixes(self) -> Iterator[Proposal]:
         """Yield ever more of the nodes that cost most beyond what they carry, per disruption."""
+        order = self._by(lambda n: self._excess[n])
+        if not order:
+            return
+        savings = np.array(list(self._guesses(order, _MARKUP)))
+        horizon = np.minimum.accumulate([self._horizon[n] for n in order])
+        least = np.cumsum([self._cost[n] for n in order]) / np.maximum(horizon, _LEAST)
+        for at in dict.fromkeys([int((savings - least).argmax()), int(savings.argmax())]):
+            yield Proposal(tuple(order[: at + 1]), float(savings[at]), float(least[at]))
+
+    def _guesses(self, names: Sequence[str], markup: float) -> Iterator[float]:
+        """Yield the USD per hour that taking the first of `names` away would save, then the first two, ..."""
         standing = self._standing.copy()
         targets = np.ones(len(standing.names), dtype=np.bool_)
-        order = self._by(lambda n: self._excess[n])
-        price = disruption = bought = 0.0
-        curve: list[Proposal] = []
-        for at, name in enumerate(order, 1):
-            candidate, row = self._eligible[name], standing.row[name]
+        price = bought = 0.0
+        for name in names:
+            row = standing.row[name]
             targets[row] = False
             leaving = standing.leaving(row, targets)
             standing.move(row, leaving)
-            price += candidate.price
-            disruption += candidate.disruption_cost
+            price += self._eligible[name].price
             bought += leaving.worth_left
-            guess = price - bought * _MARKUP - (self._least_price / 2 if bought else 0.0)
-            curve.append(Proposal(tuple(order[:at]), guess, disruption))
-        found = [p for p in curve if p.savings > _LEAST]
-        if found:
-            best = max(p.ratio for p in found)
-            yield max((p for p in found if p.ratio >= _SHARE * best), key=lambda p: p.savings)
-            yield max(found, key=lambda p: (p.ratio, p.savings))
-            yield max(found, key=lambda p: p.savings)
+            yield price - bought * markup - (self._least_price / 2 if bought else 0.0)
 
     def _windows(self) -> Iterator[tuple[str, ...]]:
         """Yield neighbourhoods that are too dear on the whole, for when no guess is good enough."""
@@ -182,10 +183,17 @@ class _Sweep:
             runs = [tuple(order[at : at + size]) for at in range(0, len(order) - size + 1, max(1, size // 2))]
             combs = [tuple(order[at::stride][:size]) for at in range(stride)]
             for names in (n for pair in zip_longest(runs, combs, fillvalue=()) for n in pair):
-                price = sum(self._eligible[n].price for n in names)
-                if names and sum(self._excess[n] for n in names) >= _WORTHWHILE * price:
+                if names and self._may_pay(names):
                     yield self._affordable(names)
             size //= 2
+
+    def _may_pay(self, names: Sequence[str]) -> bool:
+        """Tell whether nodes are so much too dear that a search might find something that pays."""
+        excess = sum(self._excess[n] for n in names)
+        if excess < _WORTHWHILE * sum(self._eligible[n].price for n in names):
+            return False
+        *_, guess = self._guesses(names, 1.0)
+        return guess + self._least_price / 2 >= self._least(names)
 
     def _affordable(self, names: Sequence[str]) -> tuple[str, ...]:
         left, chosen = dict(self._remaining), []
@@ -207,17 +215,20 @@ class _Sweep:
             if outcome.stranded:
                 break
             command = _command(chosen, outcome)
-            if command.savings > _LEAST and (best is None or command.savings >= _SHARE * best.savings):
+            if best is None or self._net(command) > self._net(best):
                 best = command
             fewer = self._without_rebought(chosen, outcome)
             if not fewer or len(fewer) == len(chosen):
                 break
             chosen = fewer
-        if best is None:
+        if best is None or self._net(best) <= _LEAST:
             return None
         outcome = simulator.without(best.candidates, budget=budget)
         command = _command(best.candidates, outcome)
-        return command if command.savings > _LEAST and not outcome.stranded else None
+        return command if self._net(command) > _LEAST and not outcome.stranded else None
+
+    def _net(self, command: Command) -> float:
+        return command.savings - self._least(c.node.name for c in command.candidates)
 
     def _without_rebought(self, chosen: Sequence[Candidate], outcome: Outcome) -> list[Candidate]:
         """Return `chosen` but for nodes of which the like is bought again: those may as well stay."""
