@@ -1,5 +1,7 @@
 """What moving pods costs, and within which time a move has to pay."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -13,7 +15,7 @@ NOW = 1_767_225_600.0
 
 
 def a_candidate(
-    *cpu: str, price: float = 0.4, expires_in_hours: float | None = None, **pod: object
+    *cpu: str, price: float = 0.4, expires_in_hours: float | None = None, **pod: Any
 ) -> Candidate:
     """Return a node of 4 cores with pods of so many cores, and a daemon that does not count."""
     view = a_view("n").with_pods(

@@ -1,4 +1,4 @@
-"""Which nodes go together, and what is bought for them."""
+"""Which nodes go together, what is bought for them, and why the others stay."""
 
 from typing import Any
 
@@ -6,117 +6,173 @@ import pytest
 from msgspec.structs import replace
 
 from karpenter.apis import labels
-from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
-from karpenter.disruption.rounds import Round
+from karpenter.disruption.restarts import Restarts
+from karpenter.disruption.rounds import Decision, Policy
 from karpenter.disruption.sets import SetSearch
-from karpenter.disruption.simulation import Simulator
+from karpenter.disruption.verdicts import Verdict
 from karpenter.model.snapshot import NodeView
-from karpenter.testing.builders import a_nodepool, a_pod, a_problem, a_view, an_instance_type, an_offering
+from karpenter.testing.builders import a_nodepool, a_pod, an_instance_type, an_offering
+from karpenter.testing.rounds import NOW, a_disrupting_pool, a_machine, a_round
 
-PRICES = {"small": 0.1, "medium": 0.19, "large": 0.4}
-TYPES = [
-    an_instance_type(name, cpu=cpu, memory="64Gi", offerings=[an_offering(price=PRICES[name])])
-    for name, cpu in (("small", "2"), ("medium", "4"), ("large", "8"))
-]
-
-
-def a_node(name: str, kind: str, *cpu: str) -> NodeView:
-    size = next(t for t in TYPES if t.name == kind)
-    view = a_view(name, labels={labels.INSTANCE_TYPE: kind, labels.ZONE: "zone-a"})
-    view = replace(view, allocatable=size.allocatable, capacity={**size.capacity, "nodes": 1})
-    return view.with_pods(
-        a_pod(f"{name}-{i}", cpu=each, memory="64Mi", node_name=name) for i, each in enumerate(cpu)
-    )
+SMALL = an_instance_type("small", cpu="2", memory="64Gi", price=0.1)
+MEDIUM = an_instance_type("medium", cpu="4", memory="64Gi", price=0.19)
+LARGE = an_instance_type("large", cpu="8", memory="64Gi", price=0.4)
+TYPES = [SMALL, MEDIUM, LARGE]
+FREE = Restarts(hours=0)
 
 
-def decide(
-    *views: NodeView, budget: int = 100, held: frozenset[str] = frozenset(), **more: Any
-) -> Command | None:
-    """Return what is done about the nodes; those `held` may not be touched."""
-    problem = a_problem([], nodes=views, instance_types=TYPES)
-    problem = replace(problem, options=replace(problem.options, node_fee=0.0))
-    candidates = tuple(
-        Candidate(
-            node=v,
-            pool=a_nodepool(),
-            reschedulable=v.pods,
-            price=PRICES[v.labels[labels.INSTANCE_TYPE]],
-        )
-        for v in problem.nodes
-        if v.name not in held
-    )
-    found = SetSearch()(
-        Round(
-            snapshot=problem.snapshot,
-            candidates=candidates,
-            eventual=candidates,
-            remaining={"Underutilized": {"default": budget}},
-            simulator=Simulator(problem),
-            **more,
-        )
-    )
-    return found.commands[0] if found.commands else None
+def decide(*views: NodeView, restarts: Restarts = FREE, **more: Any) -> Decision:
+    """Return what is done about the nodes when, unless said otherwise, restarts cost nothing."""
+    return SetSearch()(a_round(*views, **{"types": TYPES, **more})._replace(restarts=restarts))
 
 
-def told(command: Command | None) -> tuple[list[str], list[str]]:
-    assert command is not None
+def told(decision: Decision) -> tuple[list[str], list[str]]:
+    """Return which nodes go, and what is bought."""
+    commands: tuple[Command, ...] = decision.commands
     return (
-        [c.node.name for c in command.candidates],
-        sorted(claim.instance_types[0] for claim in command.replacements),
+        [c.name for command in commands for c in command.candidates],
+        sorted(claim.instance_types[0] for command in commands for claim in command.replacements),
     )
+
+
+def the_verdict(decision: Decision, node: str) -> Verdict:
+    (found,) = (v for v in decision.verdicts if v.node == node)
+    return found
 
 
 def test_nodes_go_whose_pods_fit_elsewhere() -> None:
     """As many as possible at once, without anything bought."""
-    nodes = [a_node(f"n{i}", "medium", "1") for i in range(4)]
-    gone, bought = told(decide(*nodes))
+    decision = decide(*(a_machine(f"n{i}", MEDIUM, "1") for i in range(4)))
+    gone, bought = told(decision)
     assert (len(gone), bought) == (3, [])
+    assert [command.consolidation_type for command in decision.commands] == ["multi"]
+    assert not decision.settled
 
 
-def test_several_nodes_become_one_that_is_cheaper() -> None:
-    """Three half-empty ones make one, if none of them can take the others."""
-    nodes = [a_node(f"n{i}", "large", "2500m", "2500m") for i in range(3)]
-    command = decide(*nodes)
-    assert command is not None
+def test_several_nodes_become_fewer() -> None:
+    """Three half-empty ones make what their pods need, if none of them can take the others."""
+    decision = decide(*(a_machine(f"n{i}", LARGE, "2500m", "2500m") for i in range(3)))
+    (command,) = decision.commands
     assert command.savings == pytest.approx(1.2 - 0.8)
 
 
-def test_one_node_becomes_several() -> None:
-    """A node too large for its pods is cut into what they need, which one replacement could not be."""
-    gone, bought = told(decide(a_node("n", "large", "1900m", "1900m")))
-    assert (gone, bought) == (["n"], ["medium"])
-    gone, bought = told(decide(a_node("n", "large", "3900m", "1900m")))
-    assert (gone, bought) == (["n"], ["medium", "small"])
+@pytest.mark.parametrize(
+    ("pods", "bought"), [(["1900m", "1900m"], ["medium"]), (["3900m", "1900m"], ["medium", "small"])]
+)
+def test_one_node_becomes_what_its_pods_need(pods: list[str], bought: list[str]) -> None:
+    """Even several machines, where they are cheaper together."""
+    assert told(decide(a_machine("n", LARGE, *pods))) == (["n"], bought)
 
 
 def test_what_is_as_cheap_as_can_be_stays() -> None:
-    """Nodes that would only be bought again are left alone."""
-    assert decide(a_node("n", "medium", "3900m"), a_node("m", "small", "1900m")) is None
+    """And there is no need to look again before something changes."""
+    decision = decide(a_machine("n", MEDIUM, "3900m"), a_machine("m", SMALL, "1900m"))
+    assert decision.commands == ()
+    assert decision.settled
+    assert decision.eligible == 2
+    assert [(v.node, v.code) for v in decision.verdicts] == [("m", "notCheaper"), ("n", "notCheaper")]
+    assert the_verdict(decision, "n").message.startswith("It costs $0.1900 an hour, its pods are worth $0.18")
 
 
 def test_budgets_bound_the_set() -> None:
-    """The nodes that save most per disruption go first."""
-    nodes = [a_node("a", "medium", "1"), a_node("b", "large", "1"), a_node("c", "large", "1")]
-    gone, _ = told(decide(*nodes, budget=1))
-    assert gone == ["b"]
-    assert decide(*nodes, budget=0) is None
+    """The nodes that save most per disruption go first, and the others wait."""
+    nodes = [a_machine("a", MEDIUM, "1"), a_machine("b", LARGE, "1"), a_machine("c", LARGE, "1")]
+    assert told(decide(*nodes, remaining=1))[0] == ["b"]
+    decision = decide(*nodes, remaining=0)
+    assert decision.commands == ()
+    assert not decision.settled
+    assert {v.code for v in decision.verdicts} == {"budget"}
+
+
+def test_budgets_are_those_of_each_pool() -> None:
+    """One pool's being used up keeps no other from moving."""
+    pools = [a_disrupting_pool("one"), a_disrupting_pool("two")]
+    nodes = [a_machine("a", LARGE, "1", pool="one"), a_machine("b", LARGE, "1", pool="two")]
+    assert told(decide(*nodes, pools=pools, remaining={"one": 0, "two": 1}))[0] == ["b"]
 
 
 def test_nodes_that_may_not_be_touched_still_take_pods() -> None:
-    """They are no candidates, but room."""
-    gone, bought = told(decide(a_node("a", "medium", "1"), a_node("b", "large", "1"), held=frozenset({"b"})))
-    assert (gone, bought) == (["a"], [])
+    """They are no candidates, but room; unless their own consolidateAfter would begin again."""
+    settled = a_machine("b", LARGE, "1", more_labels={"example.com/x": "y"})
+    assert settled.node is not None
+    held = replace(
+        settled,
+        node=replace(
+            settled.node,
+            metadata=replace(settled.node.metadata, annotations={labels.DO_NOT_DISRUPT: "true"}),
+        ),
+    )
+    assert told(decide(a_machine("a", MEDIUM, "1"), held)) == (["a"], [])
+    young = a_machine("b", MEDIUM, "3", consolidatable=False, touched=NOW - 60)
+    pools = [a_disrupting_pool(after="1h")]
+    assert told(decide(a_machine("a", SMALL, "900m"), young, pools=pools)) == ([], [])
 
 
 def test_pods_without_another_place_keep_their_node() -> None:
-    """However dear it is."""
-    huge = replace(a_node("n", "large", "1"), pods=())
+    """And the verdict says whose they are, in the solver's words."""
     pinned = a_pod("p", cpu="1", node_name="n", node_selector={labels.KUBERNETES_HOSTNAME: "n"})
-    assert decide(huge.with_pods([pinned])) is None
+    verdict = the_verdict(decide(a_machine("n", LARGE, pinned)), "n")
+    assert verdict.code == "noPlace"
+    assert "default/p" in verdict.message
 
 
 def test_the_clock_ends_the_search() -> None:
     """And the next round looks again."""
-    nodes = [a_node(f"n{i}", "medium", "1") for i in range(4)]
-    assert decide(*nodes, more=lambda: False) is None
+    decision = decide(*(a_machine(f"n{i}", MEDIUM, "1") for i in range(4)), steps=0)
+    assert decision.commands == ()
+    assert not decision.settled
+
+
+def test_a_move_has_to_pay_for_its_restarts() -> None:
+    """What an hour of the pods' share of the machine costs is to be saved within eight."""
+    full = [a_machine("n", LARGE, "3900m", "1900m", "1900m")]
+    cheap = replace(MEDIUM, offerings=tuple(replace(o, price=0.18) for o in MEDIUM.offerings))
+    types = [LARGE, cheap]
+    assert told(decide(*full, types=types))[1] == ["medium", "medium"]
+    decision = decide(*full, types=types, restarts=Restarts())
+    assert decision.commands == ()
+    verdict = the_verdict(decision, "n")
+    assert verdict.code == "payback"
+    assert verdict.message == ("It would save $0.0400 an hour; to pay for the restarts it has to be $0.0481")
+    assert told(decide(*full, types=types, restarts=Restarts(payback_hours=24)))[1] == ["medium", "medium"]
+
+
+def test_spot_is_replaced_by_spot_only_where_users_allow_it() -> None:
+    """Deleting spot nodes is always allowed."""
+    kinds = [
+        an_instance_type(
+            f"t{i:02d}", cpu=str(2 + 2 * (i == 20)), offerings=[an_offering("zone-a", "spot", 0.01 * (i + 1))]
+        )
+        for i in range(21)
+    ]
+    pool = a_nodepool(requirements=[(labels.CAPACITY_TYPE, "In", ["spot"])])
+    given: dict[str, Any] = {"types": kinds, "pools": [a_disrupting_pool(pool=pool)]}
+    node = a_machine("n", kinds[20], "1", capacity_type="spot")
+    verdict = the_verdict(decide(node, **given), "n")
+    assert (verdict.code, verdict.remedy) == (
+        "spotToSpot",
+        "turn on the feature gate SpotToSpotConsolidation",
+    )
+    assert told(decide(node, **given, policy=Policy(spot_to_spot=True))) == (["n"], ["t00"])
+    assert len(told(decide(node, a_machine("m", kinds[20], "1", capacity_type="spot"), **given))[0]) == 1
+
+
+def test_pools_that_weigh_moves_are_asked() -> None:
+    """Under the policy Balanced a move that disturbs much for little is refused."""
+    pools = [a_disrupting_pool(policy="Balanced")]
+    costly = [a_machine("a", LARGE, *["100m"] * 20), a_machine("b", LARGE, "7")]
+    cheap = [an_instance_type("large", cpu="8", memory="64Gi", price=0.4), replace(SMALL)]
+    cheap[1] = an_instance_type("small", cpu="4", memory="64Gi", price=0.39)
+    decision = decide(*costly, pools=pools, types=cheap)
+    assert decision.commands == ()
+    assert the_verdict(decision, "a").code == "balance"
+    assert {move.approved for move in decision.moves} == {False}
+
+
+def test_what_was_done_before_may_speak_against_it() -> None:
+    """An objection keeps the nodes, with its words."""
+    objection = Verdict(node="", method="sets", code="rollout", message="web is being rolled out")
+    decision = decide(a_machine("n", LARGE, "1"), objection=lambda _: objection)
+    assert decision.commands == ()
+    assert the_verdict(decision, "n").code == "rollout"

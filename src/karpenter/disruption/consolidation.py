@@ -12,6 +12,7 @@ from karpenter.disruption.replacement import replacement_of, without_same_types
 from karpenter.disruption.rounds import Move, Round
 from karpenter.disruption.simulation import Outcome
 from karpenter.disruption.verdicts import Code, Method, Verdict
+from karpenter.model.problem import Budget
 
 _AS_FEW_AS_CAN_BE = 1000.0
 """USD per hour that a new node counts besides its price, where there may be one only."""
@@ -95,15 +96,31 @@ class Probe:
                 verdicts.append(why)
         return by_worth(found), verdicts
 
-    def taking(self, candidates: Sequence[Candidate]) -> Command | Verdict:
-        """Return the command that takes `candidates` away, approved by all, or why there is none."""
-        outcome = simulated(self._round, candidates, self.closed)
-        found = replacement_of(
-            candidates, outcome, self.market, self._round.policy, method=self._method, most=1
-        )
+    def taking(
+        self, candidates: Sequence[Candidate], *, most: int = 1, budget: Budget | None = None
+    ) -> Command | Verdict:
+        """Return the command that takes `candidates` away, approved by all, or why there is none.
+
+        For all of them at most so many nodes are bought; `budget` is for finding cheaper ones.
+        """
+        if most == 1:
+            outcome = simulated(self._round, candidates, self.closed)
+        else:
+            outcome = self._round.simulator.without(candidates, closed=self.closed, budget=budget)
+        found = self._command(candidates, outcome, most)
         if isinstance(found, Command) and len(candidates) > 1:
             found = without_same_types(found, self.market)
         return found if isinstance(found, Verdict) else self._approved(found)
+
+    def roughly(self, candidates: Sequence[Candidate], budget: Budget) -> Command | Verdict:
+        """Return what `taking` might, sooner, unchecked, and asking nobody for approval."""
+        outcome = self._round.simulator.roughly(candidates, closed=self.closed, budget=budget)
+        return self._command(candidates, outcome, len(outcome.claims))
+
+    def _command(self, candidates: Sequence[Candidate], outcome: Outcome, most: int) -> Command | Verdict:
+        return replacement_of(
+            candidates, outcome, self.market, self._round.policy, method=self._method, most=most
+        )
 
     def _approved(self, command: Command) -> Command | Verdict:
         """Return `command`, unless its pools' policies or what was done before speak against it."""

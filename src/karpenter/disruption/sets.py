@@ -12,14 +12,16 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from karpenter.apis import labels
+from karpenter.disruption.allowance import Allowance
 from karpenter.disruption.budgets import Reason
 from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
+from karpenter.disruption.consolidation import Probe
 from karpenter.disruption.rounds import Decision, Round
-from karpenter.disruption.simulation import Outcome
-from karpenter.disruption.verdicts import Method
+from karpenter.disruption.verdicts import Code, Method, Verdict
 from karpenter.model.problem import Budget, Problem
 
 _PRICING_STEPS = 40
@@ -32,6 +34,7 @@ _WORTHWHILE = 0.015
 """Part of its cost that a set must be too dear for a search to find something."""
 _LEAST = 1e-6
 """USD per hour that a move has to save."""
+_CHEAPER_RESTARTS = "count restarts as cheaper (--restart-cost-hours), or give them longer (--payback-hours)"
 
 
 class Proposal(NamedTuple):
@@ -57,9 +60,7 @@ class SetSearch:
 
     def __call__(self, a_round: Round) -> Decision:
         """Return the command that saves most for the disruption it costs, or none."""
-        sweep = _Sweep(a_round)
-        command = sweep.run()
-        return Decision(commands=(command,) if command else (), settled=not sweep.bound)
+        return _Sweep(a_round).decision()
 
 
 class _Sweep:
@@ -67,14 +68,13 @@ class _Sweep:
 
     def __init__(self, a_round: Round) -> None:
         self._round = a_round
-        self._remaining = a_round.remaining[SetSearch.reason]
-        self.bound = False
-        """Whether budgets or the clock kept it from looking at everything."""
+        self._probe = Probe(a_round, SetSearch.method)
+        self._remaining = a_round.remaining.get(SetSearch.reason, {})
+        self._late = False
         self._standing = a_round.simulator.standing()
         self._standing.price(_steps(_PRICING_STEPS))
-        self._eligible = {
-            c.node.name: c for c in a_round.candidates if not c.empty and c.node.name in self._standing.row
-        }
+        eligible, self._verdicts = self._probe.eligible()
+        self._eligible = {c.name: c for c in eligible if c.name in self._standing.row}
         self._excess = {
             name: c.price - self._standing.value(self._standing.row[name])
             for name, c in self._eligible.items()
@@ -84,8 +84,47 @@ class _Sweep:
         self._horizon = {n: a_round.restarts.horizon([c], now) for n, c in self._eligible.items()}
         self._cost = {n: a_round.restarts.of(c) for n, c in self._eligible.items()}
         self._tried: set[frozenset[str]] = set()
+        self._failed: dict[str, tuple[int, Verdict]] = {}
+        """Why the smallest set that was tried with a node came to nothing."""
 
-    def run(self) -> Command | None:
+    def decision(self) -> Decision:
+        """Return what is to be done, and why nodes stay."""
+        command = self._run()
+        allowance = Allowance(self._round, SetSearch.reason, SetSearch.method)
+        taken = {c.name for c in command.candidates} if command else set()
+        verdicts = [*self._verdicts]
+        for name in [n for n in self._by(lambda n: self._excess[n], all_of_them=True) if n not in taken]:
+            refusal = allowance.take(self._eligible[name])
+            verdicts.append(self._why(name) if refusal is None else refusal)
+        return Decision(
+            commands=(command,) if command else (),
+            verdicts=tuple(sorted(verdicts, key=lambda v: v.node)),
+            moves=tuple(self._probe.moves),
+            eligible=len(self._eligible),
+            settled=command is None and not self._late and not allowance.bound,
+        )
+
+    def _why(self, name: str) -> Verdict:
+        """Return why a node stays that budgets would let go."""
+        candidate, excess = self._eligible[name], self._excess[name]
+        least = self._least([name])
+
+        def verdict(code: Code, message: str, remedy: str = "") -> Verdict:
+            return Verdict(
+                node=name, method=SetSearch.method, code=code, message=message, saving=excess, remedy=remedy
+            )
+
+        if name in self._failed and self._failed[name][1].code != "notCheaper":
+            return replace(self._failed[name][1], node=name)
+        worth = f"It costs ${candidate.price:.4f} an hour, its pods are worth ${candidate.price - excess:.4f}"
+        if excess <= max(_LEAST, _WORTHWHILE * candidate.price):
+            return verdict("notCheaper", f"{worth}: they cannot be had for less anywhere")
+        if excess < least:
+            text = f"{worth}; restarting them would not pay for itself in {self._horizon[name]:.3g} hours"
+            return verdict("payback", text, _CHEAPER_RESTARTS)
+        return verdict("notCheaper", f"{worth}; no cheaper place was found for them")
+
+    def _run(self) -> Command | None:
         """Return the first proposal that proves good, the most promising tried first."""
         guesses = [p for p in (*self._vacated(), *self._prefixes()) if p.names and p.net > _LEAST]
         for proposal in sorted(guesses, key=lambda p: (-p.net, p.names)):
@@ -103,7 +142,7 @@ class _Sweep:
         if not names or key in self._tried:
             return None
         if len(self._tried) >= _MOST_TRIES or not self._round.more():
-            self.bound = True
+            self._late = True
             return None
         self._tried.add(key)
         return self._solved([self._eligible[name] for name in names])
@@ -118,17 +157,19 @@ class _Sweep:
 
     # --- guesses ------------------------------------------------------------------------------------------
 
-    def _by(self, key: Callable[[str], float]) -> list[str]:
+    def _by(self, key: Callable[[str], float], *, all_of_them: bool = False) -> list[str]:
         """Return nodes, as many as budgets allow, by what `key` says per disruption, most first."""
-        left = dict(self._remaining)
-        chosen = []
-        for name in sorted(self._eligible, key=lambda n: (-key(n) / self._eligible[n].disruption_cost, n)):
+        order = sorted(self._eligible, key=lambda n: (-key(n) / self._eligible[n].disruption_cost, n))
+        return order if all_of_them else self._affordable(order)
+
+    def _affordable(self, names: Iterable[str]) -> list[str]:
+        """Return those of `names` that budgets allow, the first of each pool."""
+        left, chosen = dict(self._remaining), []
+        for name in names:
             pool = self._eligible[name].pool.name
             if left.get(pool, 0) > 0:
                 left[pool] -= 1
                 chosen.append(name)
-            else:
-                self.bound = True
         return chosen
 
     def _vacated(self) -> Iterator[Proposal]:
@@ -173,12 +214,12 @@ class _Sweep:
             bought += leaving.worth_left
             yield price - bought * markup - (self._least_price / 2 if bought else 0.0)
 
-    def _windows(self) -> Iterator[tuple[str, ...]]:
+    def _windows(self) -> Iterator[Sequence[str]]:
         """Yield neighbourhoods that are too dear on the whole, for when no guess is good enough."""
         most = len(self._by(lambda n: self._excess[n]))
         order = sorted(self._eligible, key=lambda n: (-self._excess[n] / self._eligible[n].price, n))
         size = min(most, len(order))
-        while size > 1:
+        while size >= 1:
             stride = max(1, len(order) // size)
             runs = [tuple(order[at : at + size]) for at in range(0, len(order) - size + 1, max(1, size // 2))]
             combs = [tuple(order[at::stride][:size]) for at in range(stride)]
@@ -195,65 +236,70 @@ class _Sweep:
         *_, guess = self._guesses(names, 1.0)
         return guess + self._least_price / 2 >= self._least(names)
 
-    def _affordable(self, names: Sequence[str]) -> tuple[str, ...]:
-        left, chosen = dict(self._remaining), []
-        for name in names:
-            pool = self._eligible[name].pool.name
-            if left.get(pool, 0) > 0:
-                left[pool] -= 1
-                chosen.append(name)
-        return tuple(chosen)
-
     # --- in full ------------------------------------------------------------------------------------------
 
     def _solved(self, chosen: Sequence[Candidate]) -> Command | None:
         """Return the command that takes `chosen` away, or what of them it pays to take away."""
-        simulator, budget = self._round.simulator, Budget(steps=_SEARCH_STEPS)
+        budget = Budget(steps=_SEARCH_STEPS)
         best: Command | None = None
         for _ in range(1 + _MOST_TRIMS):
-            outcome = simulator.roughly(chosen, budget=budget)
-            if outcome.stranded:
+            command = self._probe.roughly(chosen, budget)
+            if isinstance(command, Verdict):
+                self._note(chosen, command)
                 break
-            command = _command(chosen, outcome)
             if best is None or self._net(command) > self._net(best):
                 best = command
-            fewer = self._without_rebought(chosen, outcome)
+            fewer = self._without_rebought(command)
             if not fewer or len(fewer) == len(chosen):
                 break
             chosen = fewer
         if best is None or self._net(best) <= _LEAST:
+            if best is not None and best.savings > _LEAST:
+                self._note(best.candidates, self._unpaid(best))
             return None
-        outcome = simulator.without(best.candidates, budget=budget)
-        command = _command(best.candidates, outcome)
-        return command if self._net(command) > _LEAST and not outcome.stranded else None
+        final = self._probe.taking(best.candidates, most=len(self._eligible) + 1, budget=budget)
+        if isinstance(final, Verdict):
+            self._note(best.candidates, final)
+            return None
+        return final if self._net(final) > _LEAST else None
+
+    def _unpaid(self, command: Command) -> Verdict:
+        """Return that a move saves something, but too little."""
+        least = self._least(c.name for c in command.candidates)
+        text = (
+            f"It would save ${command.savings:.4f} an hour; to pay for the restarts it has to be ${least:.4f}"
+        )
+        return Verdict(
+            node="",
+            method=SetSearch.method,
+            code="payback",
+            message=text,
+            saving=command.savings,
+            remedy=_CHEAPER_RESTARTS,
+        )
+
+    def _note(self, chosen: Sequence[Candidate], verdict: Verdict) -> None:
+        for candidate in chosen:
+            if candidate.name not in self._failed or len(chosen) < self._failed[candidate.name][0]:
+                self._failed[candidate.name] = (len(chosen), verdict)
 
     def _net(self, command: Command) -> float:
-        return command.savings - self._least(c.node.name for c in command.candidates)
+        return command.savings - self._least(c.name for c in command.candidates)
 
-    def _without_rebought(self, chosen: Sequence[Candidate], outcome: Outcome) -> list[Candidate]:
-        """Return `chosen` but for nodes of which the like is bought again: those may as well stay."""
+    def _without_rebought(self, command: Command) -> list[Candidate]:
+        """Return the nodes of a command but for those of which the like is bought again: they may stay."""
         bought: dict[tuple[str, float], int] = {}
-        for claim in outcome.claims:
+        for claim in command.replacements:
             kind = (claim.instance_types[0], round(claim.price, 9))
             bought[kind] = bought.get(kind, 0) + 1
         kept = []
-        for candidate in sorted(chosen, key=lambda c: (self._excess[c.node.name], c.node.name)):
+        for candidate in sorted(command.candidates, key=lambda c: (self._excess[c.name], c.name)):
             kind = (candidate.node.labels.get(labels.INSTANCE_TYPE, ""), round(candidate.price, 9))
             if bought.get(kind, 0):
                 bought[kind] -= 1
             else:
                 kept.append(candidate)
         return kept
-
-
-def _command(chosen: Sequence[Candidate], outcome: Outcome) -> Command:
-    return Command(
-        reason="Underutilized",
-        method="sets",
-        candidates=tuple(sorted(chosen, key=lambda c: c.node.name)),
-        replacements=outcome.claims,
-        placements=outcome.placements,
-    )
 
 
 def _least_price(problem: Problem) -> float:
