@@ -262,6 +262,62 @@ def test_the_price_is_that_of_the_very_offering() -> None:
         assert found.price == price, (zone, capacity_type, more)
 
 
+WEB = {"app": "web"}
+GOING = format_time(NOW)
+
+
+@pytest.mark.parametrize(
+    ("pod", "blocks"),
+    [
+        (a_pod("p", node_name="n", labels=WEB), True),
+        (a_daemon("p", node_name="n", labels=WEB, namespace="default"), True),
+        (a_pod("p", node_name="n", labels=WEB, owner=an_owner("Node", api_version="v1")), False),
+        (a_pod("p", node_name="n", labels=WEB, phase="Succeeded"), False),
+        (a_pod("p", node_name="n", labels=WEB, deleted=GOING), False),
+        (a_pod("p", node_name="n", labels=WEB, namespace="elsewhere"), False),
+    ],
+)
+def test_whom_budgets_hold(pod: Pod, blocks: bool) -> None:
+    """Pods that would be evicted: not mirrors, not what has ended or is going."""
+    candidates, blocked = look(with_pods(pod), pdbs=[a_pdb("web", allowed=0)])
+    assert (len(candidates), len(blocked)) == ((0, 1) if blocks else (1, 0))
+
+
+@pytest.mark.parametrize(
+    ("pod", "blocks"),
+    [
+        (a_pod("p", node_name="n", annotations=HELD), True),
+        (a_daemon("p", node_name="n", annotations=HELD), True),
+        (a_pod("p", node_name="n", annotations=HELD, owner=an_owner("Node", api_version="v1")), True),
+        (a_pod("p", node_name="n", annotations=HELD, phase="Failed"), False),
+        (a_pod("p", node_name="n", annotations=HELD, deleted=GOING), False),
+    ],
+)
+def test_whom_an_annotation_guards(pod: Pod, blocks: bool) -> None:
+    """Daemons and mirrors, too; not what has ended or is going."""
+    candidates, blocked = look(with_pods(pod))
+    assert (len(candidates), len(blocked)) == ((0, 1) if blocks else (1, 0))
+
+
+def test_disruption_costs_grow_with_what_owners_say() -> None:
+    """With the cost of deletion, and with priority; never less than nothing."""
+
+    def cost(**more: Any) -> float:
+        (found,), _ = look(with_pods(a_pod("p", node_name="n", **more)))
+        return found.disruption_cost
+
+    def deletion(value: str) -> dict[str, str]:
+        return {labels.POD_DELETION_COST: value}
+
+    by_deletion = [cost(annotations=deletion(v)) for v in ("-2147483647", "-9", "0", "9", "2147483647")]
+    by_priority = [cost(priority=v) for v in (-(2**31), -9, 0, 9, 2**31 - 1)]
+    for costs in (by_deletion, by_priority):
+        assert costs == sorted(costs)
+        assert costs[0] == 1.0
+        assert costs[2] == 2.0 == cost()
+        assert costs[1] < costs[2] < costs[3] < costs[4] <= 11.0
+
+
 GUARDED = a_pod("p", node_name="n", annotations=HELD)
 COVERED = a_pod("q", node_name="n", labels={"app": "web"})
 
