@@ -81,6 +81,7 @@ def test_several_replacements_are_too_many() -> None:
     verdict = the_verdict(SingleNode()(a_round(a_machine("a", huge, "1900m", "1900m"), types=[SMALL, gone])))
     assert (verdict.code, verdict.message) == ("tooMany", "Can't remove without creating 2 candidates")
     assert verdict.saving == pytest.approx(8.8)
+    assert verdict.remedy == "search with --consolidation-search=sets: it may buy several nodes for one"
 
 
 def test_pods_without_a_place_keep_their_node() -> None:

@@ -25,6 +25,7 @@ SPOT_FLEXIBILITY = 15
 """So many cheaper types a spot node needs before one node is replaced by spot."""
 
 _SHOWN_PODS = 5
+_SEVERAL = "search with --consolidation-search=sets: it may buy several nodes for one"
 _CHEAPER = "Can't replace with a cheaper node"
 
 
@@ -71,7 +72,8 @@ def replacement_of(
     if outcome.stranded:
         return verdict("noPlace", stranded_in_words(outcome), way_out(outcome))
     if len(outcome.claims) > most:
-        return verdict("tooMany", f"Can't remove without creating {len(outcome.claims)} candidates")
+        text = f"Can't remove without creating {len(outcome.claims)} candidates"
+        return verdict("tooMany", text, _SEVERAL if most == 1 else "")
     claims: tuple[PlannedClaim, ...] = ()
     if outcome.claims:
         found = _cheaper(candidates, outcome.claims, market, policy)
@@ -205,7 +207,8 @@ def _flexible(claim: PlannedClaim, market: Market) -> PlannedClaim | _Why:
             "spotToSpot",
             f"SpotToSpotConsolidation requires {SPOT_FLEXIBILITY} cheaper instance type options than the "
             f"current candidate to consolidate, got {len(quotes)}",
-            f"let nodepool/{claim.pool.name} buy more instance types",
+            f"let nodepool/{claim.pool.name} buy {SPOT_FLEXIBILITY - len(quotes)} more instance types that "
+            "are cheaper",
         )
     kinds = [kind for q in quotes if (kind := market.kind(claim.pool.name, q.name)) is not None]
     needed, _ = enough_values(claim.requirements, kinds)
