@@ -1,4 +1,4 @@
-"""EC2's instance types as a scenario lists them, so that the reference can buy what we buy."""
+"""Our catalogues as a scenario lists them, so that the reference can buy what we buy."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from karpenter.apis import labels
 from karpenter.base.quantity import format_resources
 from karpenter.model.instancetype import InstanceType
-from karpenter.providers.kwok.catalogue import ec2_instance_types
+from karpenter.providers.kwok.catalogue import ec2_instance_types, generic_instance_types
 
 _CATEGORY = "karpenter.k8s.aws/instance-category"
 _FROM_OFFERINGS = frozenset({labels.ZONE, labels.CAPACITY_TYPE})
@@ -21,6 +21,15 @@ def ec2_types(*, categories: str = "", cores: int = 1 << 30, spot: bool = True) 
         _listed(kind, spot)
         for kind in ec2_instance_types()
         if kind.capacity["cpu"] <= cores * 1000 and (not categories or _is_of(kind, categories))
+    ]
+
+
+def generic_types(*, cores: int) -> list[dict[str, Any]]:
+    """Return the made-up types of the kwok provider with at most so many cores: linux, amd64, on demand."""
+    return [
+        _listed(kind, False)
+        for kind in generic_instance_types()
+        if kind.capacity["cpu"] <= cores * 1000 and kind.name.endswith("-amd64-linux")
     ]
 
 

@@ -72,6 +72,49 @@ def schedule(path: Path, *, repeat: int = 1, timeout_seconds: int = 0, names: bo
     )
 
 
+class Converged(msgspec.Struct, frozen=True):
+    """What the reference's consolidation makes of a cluster."""
+
+    nodes_before: int
+    cost_before: float
+    nodes_after: int
+    cost_after: float
+    """USD per hour."""
+    converged: bool
+    """False when it was stopped."""
+    commands: int
+    evicted: int
+    """Pods that had to move, each time they did."""
+    user_seconds: float
+    """CPU time of all rounds."""
+    idle_seconds: float
+    """Wall time of the last round, which found nothing; 0 when it was stopped."""
+
+
+def snapshot(path: Path, dump: Path, *, drop: float, seed: int) -> None:
+    """Provision a scenario, remove a random share of its pods, and write what is left to `dump`."""
+    share = [] if not drop else ["-drop", str(drop), "-seed", str(seed)]
+    _run(["snapshot", "-workers", "1", "-max-its", "1", *share, "-dump", str(dump), str(path)])
+
+
+def converge(path: Path, *, seconds: int) -> Converged:
+    """Consolidate a cluster until nothing is found, or for so many seconds (and until the round is over)."""
+    text = _run(["converge", "-workers", "1", "-max-its", "1", "-budget", f"{seconds}s", str(path)])
+    found: dict[str, Any] = json.loads(text)
+    commands = found.get("commands") or []
+    return Converged(
+        nodes_before=found["nodesBefore"],
+        cost_before=found["costBeforePerHour"],
+        nodes_after=found["nodesAfter"],
+        cost_after=found["costAfterPerHour"],
+        converged=found["converged"],
+        commands=found["commandCount"],
+        evicted=sum(node["reschedulablePods"] for command in commands for node in command["removed"]),
+        user_seconds=found["totalUserCpuMs"] / 1000,
+        idle_seconds=found["finalNoOpWallMs"] / 1000,
+    )
+
+
 def _run(arguments: list[str]) -> str:
     done = subprocess.run([str(PROGRAM.binary()), *arguments], capture_output=True, text=True, check=False)
     if done.returncode:

@@ -1,0 +1,96 @@
+"""What this project's consolidation makes of a cluster in a scenario file, timed."""
+
+import io
+import sys
+from pathlib import Path
+from time import process_time
+
+import msgspec
+from msgspec.structs import replace
+
+from karpenter.base.clock import SystemClock
+from karpenter.base.collector import uncollected
+from karpenter.cli.plan import PlanOptions, Question, question_of
+from karpenter.cli.planning.cluster import Ask
+from karpenter.cli.planning.consolidating import searches_named
+from karpenter.cli.planning.report import node_prices
+from karpenter.disruption.aftermath import Aftermath
+from karpenter.disruption.converging import Converger, Rules, Step
+from karpenter.model.pods import is_reschedulable, pod_key
+from karpenter.model.problem import Budget, Problem
+from karpenter.model.snapshot import Snapshot
+from karpenter.scheduling import least_cost
+from karpenter.scheduling.catalogue import compiled
+
+_BOUND_STEPS = 400
+
+
+class Ours(msgspec.Struct, frozen=True):
+    """A consolidation, and how good it could be."""
+
+    nodes_before: int
+    cost_before: float
+    nodes_after: int
+    cost_after: float
+    """USD per hour."""
+    converged: bool
+    commands: int
+    evicted: int
+    """Pods that had to move, each time they did."""
+    seconds: float
+    """CPU time of all rounds, the catalogue being compiled already."""
+    idle_seconds: float
+    """CPU time of the last round, which found nothing."""
+    steps: tuple[Step, ...]
+
+
+def asked(path: Path) -> Question:
+    """Return what a scenario file asks."""
+    options = PlanOptions(files=(str(path),), deterministic=True)
+    return question_of(options, stdin=io.BytesIO(), err=sys.stderr, clock=SystemClock())
+
+
+def bound(question: Question) -> float:
+    """Return the USD per hour below which nothing holds the pods that run, all nodes bought anew."""
+    problem = unbound(question.ask, question.problem.snapshot)
+    return least_cost(problem, Budget(steps=_BOUND_STEPS))
+
+
+def unbound(ask: Ask, snapshot: Snapshot) -> Problem:
+    """Return the problem of all pods that could move, without any nodes."""
+    pods = (pod for node in snapshot.nodes for pod in node.pods if is_reschedulable(pod))
+    loose = tuple(sorted((replace(p, spec=replace(p.spec, node_name="")) for p in pods), key=pod_key))
+    bare = ask(replace(snapshot, nodes=(), pending=loose))
+    return replace(bare, pods=loose)
+
+
+def consolidate(
+    question: Question, *, free: bool, methods: tuple[str, ...] = (), seconds: float | None = None
+) -> Ours:
+    """Consolidate until nothing is found; `seconds` of CPU bound each round."""
+    snapshot = question.problem.snapshot
+    for offer in question.problem.pools:
+        compiled(offer.instance_types)
+    converger = Converger(
+        Aftermath(snapshot=snapshot, prices=node_prices(snapshot, question.catalogues)),
+        question.ask,
+        question.catalogues,
+        searches_named(methods),
+        Rules(free_moves=free, budget=Budget(seconds=seconds)),
+        monotonic=process_time,
+    )
+    before = converger.state
+    with uncollected():
+        steps = tuple(converger.steps())
+    return Ours(
+        nodes_before=len(snapshot.nodes),
+        cost_before=before.cost,
+        nodes_after=len(converger.state.snapshot.nodes),
+        cost_after=converger.state.cost,
+        converged=converger.converged,
+        commands=len(steps),
+        evicted=sum(step.command.moved for step in steps),
+        seconds=converger.seconds,
+        idle_seconds=converger.last_seconds,
+        steps=steps,
+    )
