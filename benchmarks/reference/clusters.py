@@ -2,10 +2,13 @@
 
 They are kept in `benchmarks/clusters` without what can be filled in again (instance types, sizes of nodes),
 with what the reference's consolidation made of them beside (`NAME.reference.json`).
+
+    python benchmarks/reference/clusters.py [NAME...]     makes and records them anew
 """
 
 import gzip
 import json
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +20,7 @@ from benchmarks.reference.program import Converged, converge, generate, snapshot
 
 KEPT = Path(__file__).parents[1] / "clusters"
 RUNS = 3
+_SECONDS = 240
 Budgets = Literal["free", "budgets"]
 """Whether all of a pool's nodes may go at once, or a tenth of them (the default)."""
 BUDGETS: dict[Budgets, str] = {"free": "100%", "budgets": "10%"}
@@ -80,6 +84,10 @@ class Recorded(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     free: Converged
     budgets: Converged
 
+    def within(self, budgets: Budgets) -> Converged:
+        """Return the figures for these budgets."""
+        return self.free if budgets == "free" else self.budgets
+
 
 def _pair(name: str, pods: int, deployments: int, seeds: Sequence[int]) -> list[Cluster]:
     return [
@@ -137,8 +145,10 @@ def recorded_path(cluster: Cluster) -> Path:
     return KEPT / f"{cluster.name}.reference.json"
 
 
-def recorded(cluster: Cluster) -> Recorded:
-    """Return the reference's figures."""
+def recorded(cluster: Cluster) -> Recorded | None:
+    """Return the reference's figures; None when they are not kept."""
+    if not recorded_path(cluster).exists():
+        return None
     return msgspec.json.decode(recorded_path(cluster).read_bytes(), type=Recorded)
 
 
@@ -194,6 +204,19 @@ def record(cluster: Cluster, *, seconds: int) -> Recorded:
     return answer
 
 
+def main() -> None:
+    """Make the clusters that are named, or all, and record what the reference makes of them."""
+    for cluster in CLUSTERS:
+        if not sys.argv[1:] or cluster.name in sys.argv[1:]:
+            make(cluster)
+            answer = record(cluster, seconds=_SECONDS)
+            print(f"{cluster.name}: ${answer.free.cost_after:.3f}/h", flush=True)
+
+
 def _without(obj: dict[str, Any], *keys: str) -> dict[str, Any]:
     metadata = {key: value for key, value in obj["metadata"].items() if key not in keys}
     return {**{key: value for key, value in obj.items() if key not in keys}, "metadata": metadata}
+
+
+if __name__ == "__main__":
+    main()

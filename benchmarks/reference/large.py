@@ -50,7 +50,6 @@ def large(methods: tuple[str, ...] = (), pods: int = _PODS) -> int:
         ask,
         {pool.name: offer.instance_types},
         searches_named(methods),
-        Rules(),
         monotonic=process_time,
     )
     evicted = 0

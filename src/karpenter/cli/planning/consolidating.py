@@ -16,8 +16,10 @@ from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
 from karpenter.disruption.converging import Converger, Rules, Step, types_of
 from karpenter.disruption.emptiness import Emptiness
+from karpenter.disruption.multi import MultiNode
 from karpenter.disruption.rounds import Policy, Search
 from karpenter.disruption.sets import SetSearch
+from karpenter.disruption.single import SingleNode
 from karpenter.disruption.verdicts import Verdict
 from karpenter.model.problem import Budget, Plan, Problem
 
@@ -288,5 +290,10 @@ def _usd(amount: float) -> float:
     return round(amount, _DIGITS)
 
 
-_SEARCHES: dict[str, type[Search]] = {"emptiness": Emptiness, "sets": SetSearch}
+_SEARCHES: dict[str, type[Search]] = {
+    "emptiness": Emptiness,
+    "sets": SetSearch,
+    "multi": MultiNode,
+    "single": SingleNode,
+}
 _USUAL = ("emptiness", "sets")

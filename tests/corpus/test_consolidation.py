@@ -1,0 +1,26 @@
+"""Consolidation of clusters that lost half of their pods, held to what the original makes of them."""
+
+from pathlib import Path
+
+import pytest
+from benchmarks.reference.clusters import BUDGETS, CLUSTERS, Budgets, Cluster, recorded, write
+from benchmarks.reference.consolidated import asked, bound, consolidate
+
+_DEARER = 1.005
+_SMALL = [cluster for cluster in CLUSTERS if cluster.name == "small-generic-1"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", _SMALL, ids=lambda cluster: cluster.name)
+@pytest.mark.parametrize("budgets", BUDGETS)
+def test_it_ends_no_dearer_than_the_original(cluster: Cluster, budgets: Budgets, tmp_path: Path) -> None:
+    """Within 0.5 %, and never below what the pods that are left need at least."""
+    path = tmp_path / "cluster.json"
+    write(cluster, path, budgets)
+    question = asked(path)
+    ours, theirs = consolidate(question, free=budgets == "free"), recorded(cluster)
+    assert theirs is not None
+    assert ours.converged
+    assert ours.cost_before == pytest.approx(theirs.within(budgets).cost_before)
+    assert ours.cost_after <= theirs.within(budgets).cost_after * _DEARER
+    assert ours.cost_after >= bound(question) - 1e-6
