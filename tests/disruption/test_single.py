@@ -4,7 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from karpenter.apis import labels
+from karpenter.apis.core import Affinity, PodAffinity, PodAffinityTerm
 from karpenter.apis.karpenter import RequirementSpec
+from karpenter.apis.meta import LabelSelector
 from karpenter.disruption.command import Command
 from karpenter.disruption.rounds import Decision, Policy
 from karpenter.disruption.single import SingleNode
@@ -273,6 +275,38 @@ def test_nodes_that_are_not_up_take_no_pods() -> None:
     young = replace(a_machine("b", LARGE, "1"), initialized=False)
     decision = SingleNode()(a_round(a_machine("a", LARGE, "1"), young, types=BOTH))
     assert decision.commands[0].decision == "replace"
+
+
+def test_pods_that_keep_apart_are_not_put_together() -> None:
+    """Anti-affinity and spread hold where pods go; a node of their own is bought, if that is cheaper."""
+    apart = Affinity(
+        pod_anti_affinity=PodAffinity(
+            required=[
+                PodAffinityTerm(
+                    label_selector=LabelSelector(match_labels={"app": "web"}),
+                    topology_key=labels.KUBERNETES_HOSTNAME,
+                )
+            ]
+        )
+    )
+    for affinity, decision in [(None, "delete"), (apart, "replace")]:
+        views = [
+            a_machine(
+                name, LARGE, a_pod(f"p-{name}", node_name=name, labels={"app": "web"}, affinity=affinity)
+            )
+            for name in "ab"
+        ]
+        (command,) = SingleNode()(a_round(*views, types=BOTH)).commands
+        assert command.decision == decision
+
+
+def test_room_for_headroom_is_not_given_away() -> None:
+    """Virtual pods of buffers wait for a place like others: what they need is not free."""
+    views = [a_machine("a", LARGE, "1"), a_machine("b", LARGE, "1", consolidatable=False)]
+    (plain,) = SingleNode()(a_round(*views, types=BOTH)).commands
+    assert plain.decision == "delete"
+    (kept,) = SingleNode()(a_round(*views, types=BOTH, pending=[a_pod("room", cpu="6500m")])).commands
+    assert kept.decision == "replace"
 
 
 def test_pods_that_wait_for_ever_do_not_matter() -> None:

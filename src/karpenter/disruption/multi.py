@@ -10,10 +10,13 @@ from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
 from karpenter.disruption.consolidation import Probe
 from karpenter.disruption.rounds import Decision, Round
-from karpenter.disruption.verdicts import Method, Verdict
+from karpenter.disruption.verdicts import Code, Method, Verdict
 
 MOST = 100
 """Nodes that are tried together at most."""
+
+_OF_THE_SET: tuple[Code, ...] = ("noPlace", "tooMany", "notCheaper", "spotToSpot")
+"""What is true of some nodes together, and says nothing about each of them."""
 
 
 class MultiNode:
@@ -73,7 +76,8 @@ def _left(candidate: Candidate, number: int, failed: Verdict | None) -> Verdict:
     name = candidate.node.name
     if failed is not None:
         text = f"Not together with the nodes more worth it: {failed.message}"
-        return replace(failed, node=name, message=text, saving=None)
+        code: Code = "alone" if failed.code in _OF_THE_SET else failed.code
+        return replace(failed, node=name, code=code, message=text, saving=None, remedy="")
     if number < MOST:
         return Verdict(node=name, method="multi", code="alone", message="No other node may go with it")
     text = f"Only the {MOST} nodes most worth it are tried together"
