@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from karpenter.apis import labels
 from karpenter.base.quantity import resources_of
 from karpenter.model.instancetype import Offering
 from karpenter.model.sizes import by_size, cautious, sizes, smallest
@@ -70,6 +71,16 @@ def test_offerings_that_requirements_cannot_tell_apart_have_one_size() -> None:
     )
     found = [(s.allocatable["cpu"], [o.zone for o in s.offerings]) for s in sizes(kind)]
     assert found == [(4000, ["zone-a", "zone-a"]), (8000, ["zone-b"])]
+
+
+def test_an_offering_that_may_be_either_joins_all_that_it_overlaps() -> None:
+    """One that is open for two zones cannot be told from those of either."""
+    wide = replace(an_offering("zone-a"), requirements=an_offering().requirements.without(labels.ZONE))
+    offerings = [an_offering("zone-a"), larger("zone-b"), wide, an_offering("zone-c", "spot")]
+    found = [
+        (s.allocatable["cpu"], len(s.offerings)) for s in sizes(an_instance_type("t", offerings=offerings))
+    ]
+    assert found == [(4000, 1), (4000, 3)]
 
 
 def test_the_smallest_keeps_every_offering() -> None:

@@ -119,11 +119,45 @@ def test_where_no_single_label_tells_sizes_apart_all_of_them_do() -> None:
             sized(an_offering("zone-a", SPOT, 0.1), {"cpu": "8"}),
             an_offering("zone-a", ON_DEMAND, 0.2),
             an_offering("zone-b", SPOT, 0.1),
+            sized(an_offering("zone-c", ON_DEMAND, 0.5), {"cpu": "8"}),
         ],
     )
     (claim,) = planned(a_problem([a_pod("w", cpu="6")], pools=a_market(kind))).claims
+    assert claim.price == 0.1
     assert claim.requirements.single_value(labels.ZONE) == "zone-a"
     assert claim.requirements.single_value(labels.CAPACITY_TYPE) == SPOT
+
+
+def test_one_label_is_enough_to_tell_sizes_apart_if_that_makes_nothing_dearer() -> None:
+    """The zone is fixed, not the capacity type, which would be dearer, nor a label that decides nothing."""
+    tier = "example.com/tier"
+    kind = an_instance_type(
+        "mixed",
+        cpu="4",
+        offerings=[
+            sized(an_offering("zone-a", SPOT, 0.1, labels={tier: "gold"}), {"cpu": "8"}),
+            sized(an_offering("zone-a", ON_DEMAND, 0.3, labels={tier: "gold"}), {"cpu": "8"}),
+            an_offering("zone-b", SPOT, 0.1),
+        ],
+    )
+    known = labels.WELL_KNOWN_LABELS | {tier}
+    problem = a_problem([a_pod("w", cpu="6")], pools=a_market(kind), well_known_labels=known)
+    (claim,) = planned(problem).claims
+    assert claim.price == 0.1
+    assert claim.requirements.get(labels.ZONE).permitted() == ("zone-a",)
+    assert claim.requirements.get(labels.CAPACITY_TYPE).permitted() == (ON_DEMAND, SPOT)
+    assert tier not in claim.requirements
+
+
+def test_a_size_that_is_often_interrupted_is_kept_out() -> None:
+    """The cloud goes by price alone: what is cheaper only because of interruptions must not be launched."""
+    calm = sized(an_offering("zone-a", SPOT, 0.1), {"cpu": "8"})
+    risky = replace(an_offering("zone-b", SPOT, 0.08), hazard=1.0)
+    (offer,) = a_market(an_instance_type("mixed", cpu="4", offerings=[calm, risky]))
+    problem = a_problem([a_pod("w", cpu="2")], pools=[replace(offer, interruption_cost=0.5)])
+    (claim,) = planned(problem).claims
+    assert claim.price == 0.1
+    assert claim.requirements.get(labels.ZONE).permitted() == ("zone-a",)
 
 
 def test_offerings_that_nothing_tells_apart_count_as_the_smaller() -> None:

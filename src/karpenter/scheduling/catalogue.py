@@ -4,6 +4,7 @@ A provider hands over the same tuple of instance types until something changes, 
 what compiled catalogues are kept by. Evaluating a set of requirements is an AND of cached masks.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -53,10 +54,11 @@ class Catalogue:
         """
         self.listed: Final = types
         self.types: Final = smallest(types) if one_size else by_size(types)
-        self.sized: Final = self.types is not types and not one_size
-        """Whether some type is there more than once."""
         types = self.types
         self.names: Final = tuple(t.name for t in types)
+        counts = Counter(self.names)
+        self.twins: Final = tuple(i for i, name in enumerate(self.names) if counts[name] != 1)
+        """The rows of types that are there in several sizes."""
         self.resources: Final = tuple(sorted({name for t in types for name in t.allocatable}))
         self.capacity_resources: Final = tuple(sorted({name for t in types for name in t.capacity}))
         self.allocatable: Final = _matrix([t.allocatable for t in types], self.resources)

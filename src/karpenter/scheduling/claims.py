@@ -83,8 +83,7 @@ def _options(space: PoolSpace, planned: Bin) -> tuple[Requirements, list[int]]:
     requirements = space.worth_it(pattern.requirements, pattern.chosen)
     if space.achieved(requirements, holding & np.isfinite(space.evaluate(requirements).price)):
         requirements = pattern.requirements
-    if space.catalogue.sized:
-        requirements = told_apart(space, requirements, pattern.chosen, holding)
+    requirements = told_apart(space, requirements, pattern.chosen, holding)
     _, _, price, usd = space.evaluate(requirements)
     if space.purse.limited and not requirements.has_min_values:
         holding = holding & (usd <= usd[pattern.chosen])
@@ -93,9 +92,7 @@ def _options(space: PoolSpace, planned: Bin) -> tuple[Requirements, list[int]]:
     if space.offer.interruption_cost and not requirements.has_min_values:
         # The cloud goes by price alone: what is cheaper only because it is often interrupted is left out.
         options = [i for i in options if usd[i] >= usd[options[0]]]
-    if space.catalogue.sized:
-        return in_one_size(space, requirements, pattern.chosen, options)
-    return requirements, options
+    return in_one_size(space, requirements, pattern.chosen, options)
 
 
 def _truncated(space: PoolSpace, requirements: Requirements, options: list[int]) -> list[int]:

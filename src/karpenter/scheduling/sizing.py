@@ -17,7 +17,7 @@ def told_apart(space: PoolSpace, requirements: Requirements, chosen: int, holdin
     do and makes nothing dearer, else the claim is nailed to the best offering.
     """
     names, price = space.catalogue.names, space.evaluate(requirements).price
-    rows = [i for i in np.flatnonzero(np.isfinite(price)).tolist() if names[i] == names[chosen]]
+    rows = [i for i in space.catalogue.twins if names[i] == names[chosen] and np.isfinite(price[i])]
     others = [i for i in rows if not holding[i]]
     if not others:
         return requirements
@@ -36,13 +36,14 @@ def in_one_size(
     space: PoolSpace, requirements: Requirements, chosen: int, options: list[int]
 ) -> tuple[Requirements, list[int]]:
     """Return what to require, and the `options` of which no other size can be had then, each type once."""
-    names = space.catalogue.names
-    offered = np.flatnonzero(np.isfinite(space.evaluate(requirements).price)).tolist()
-    doubtful = {names[i] for i in set(offered).difference(options)}
-    sure = {names[i]: i for i in reversed(options) if names[i] not in doubtful}
-    if not sure:
-        return _nailed(space, requirements, chosen), [chosen]
-    return requirements, [i for i in options if sure.get(names[i]) == i]
+    names, price = space.catalogue.names, space.evaluate(requirements).price
+    left_out = set(space.catalogue.twins).difference(options)
+    doubtful = {names[i] for i in left_out if np.isfinite(price[i])}
+    first: dict[str, int] = {}
+    for i in options:
+        first.setdefault(names[i], i)
+    sure = [i for name, i in first.items() if name not in doubtful]
+    return (requirements, sure) if sure else (_nailed(space, requirements, chosen), [chosen])
 
 
 def _nailed(space: PoolSpace, requirements: Requirements, chosen: int) -> Requirements:

@@ -98,7 +98,7 @@ def _catalogue(offer: PoolOffer, requirements: Requirements, options: SolveOptio
     have to do without a type, because one of its sizes is too small.
     """
     catalogue = compiled(offer.instance_types, options.reservation_label)
-    if catalogue.sized and requirements.has_min_values:
+    if catalogue.twins and requirements.has_min_values:
         return compiled(offer.instance_types, options.reservation_label, one_size=True)
     return catalogue
 
