@@ -70,17 +70,18 @@ def choose(space: PoolSpace, start: Requirements, prices: Prices, waiting: Queue
     candidates = _candidates(space, start, prices)
     cost = prices[candidates] + space.options.node_fee
     queue = waiting.front(_LOOKAHEAD)
-    matrix = waiting.wanted[: len(queue)]
+    wanted = waiting.wanted[:, : len(queue)].astype(np.float64)
+    room = space.room[candidates][:, waiting.waiting.columns].T.astype(np.float64)
     limits = np.array([min(ask.most, ask.remaining) for ask in queue], dtype=np.int64)
     worth = np.array([ask.worth for ask in queue])
     joins = _joinable(space, start, prices, candidates, queue)
-    in_order = _fill_in_order(space.room[candidates], matrix, limits, joins, queue)
+    in_order = _fill_in_order(room, wanted, limits, joins, queue)
     ranking = np.lexsort((candidates, prices[candidates], -np.round(in_order / cost, 9)))
     best, counts = int(ranking[0]), {}
     ratio = float(in_order[best] / cost[best])
     if len(queue) <= _FEW:
         few = ranking[:_PROMISING]
-        filled = _fill_by_worth(space.room[candidates[few]], matrix, limits, joins[:, few], worth)
+        filled = _fill_by_worth(room[:, few], wanted, limits, joins[:, few], worth)
         ratios = np.round(filled @ worth / (cost[few] + crowding(space.options, queue, filled)), 9)
         winner = int(ratios.argmax())
         plain = 0.0 if space.options.concentration_penalty > 0 else in_order[best] / cost[best]
@@ -121,13 +122,14 @@ def _joinable(
 
 
 def _fill_in_order(
-    room: Amounts, matrix: Amounts, limits: Amounts, joins: Mask, queue: Sequence[Ask]
+    room: Prices, wanted: Prices, limits: Amounts, joins: Mask, queue: Sequence[Ask]
 ) -> Prices:
-    """Return, by type, the worth of what fits when each class in turn takes all it can."""
-    columns = np.flatnonzero(matrix.any(axis=0))
-    wants = matrix[:, columns, None].astype(np.float64)
-    free = room[:, columns].T.astype(np.float64)
-    gained = np.zeros(len(room))
+    """Return, by type, the worth of what fits when each class in turn takes all it can.
+
+    `room` is by resource and type, `wanted` by resource and class.
+    """
+    free, gained = room.copy(), np.zeros(room.shape[1])
+    wants = np.ascontiguousarray(wanted.T)[:, :, None]
     most = [0, *np.cumsum(limits).tolist()]
     with np.errstate(divide="ignore", invalid="ignore"):
         for first, last in _runs(queue, joins):
@@ -152,24 +154,22 @@ def _runs(queue: Sequence[Ask], joins: Mask) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def _fill_by_worth(room: Amounts, matrix: Amounts, limits: Amounts, joins: Mask, worth: Prices) -> Amounts:
+def _fill_by_worth(room: Prices, wanted: Prices, limits: Amounts, joins: Mask, worth: Prices) -> Amounts:
     """Return, by type and class, how many pods fit when the class worth most for its room goes next.
 
-    The first class is the one the node is opened for, so one pod of it is always there.
+    The first class is the one the node is opened for, so one pod of it is always there. `room` is by resource
+    and type, `wanted` by resource and class.
     """
-    rows = np.arange(len(room))
-    room = room - matrix[0]
-    counts = np.zeros((len(room), len(matrix)), dtype=np.int64)
+    free = room - wanted[:, :1]
+    rows = np.arange(room.shape[1])
+    counts = np.zeros((room.shape[1], wanted.shape[1]), dtype=np.int64)
     counts[:, 0] = 1
-    columns = np.flatnonzero(matrix.any(axis=0))
-    wanted = matrix[:, columns].T.astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         while True:
-            free = room[:, columns].T.astype(np.float64)
             share = wanted[0] / free[0, :, None]
-            for column in range(1, len(columns)):
+            for resource in range(1, len(free)):
                 # What is not wanted of nothing is no number, and no hindrance.
-                np.fmax(share, wanted[column] / free[column, :, None], out=share)
+                np.fmax(share, wanted[resource] / free[resource, :, None], out=share)
             sound: Mask = np.all(free >= 0, axis=0)
             fits = (share <= 1) & joins.T & (counts < limits) & sound[:, None]
             if not fits.any():
@@ -179,7 +179,7 @@ def _fill_by_worth(room: Amounts, matrix: Amounts, limits: Amounts, joins: Mask,
             step = np.minimum(np.ceil(most * _STEP), (limits[pick] - counts[rows, pick]))
             step = np.where(fits[rows, pick], step, 0).astype(np.int64)
             counts[rows, pick] += step
-            room -= step[:, None] * matrix[pick]
+            free -= step * wanted[:, pick]
 
 
 def fill(
@@ -200,7 +200,7 @@ def fill(
     chosen = choice.chosen
     price = float(space.evaluate(start).price[chosen])
     pattern = Pattern(
-        chosen, price, start, {}, np.zeros_like(queue.wanted[0]), frozenset(), Occupancy.empty(), founding
+        chosen, price, start, {}, np.zeros_like(space.room[chosen]), frozenset(), Occupancy.empty(), founding
     )
     room: list[int] = space.room[chosen].tolist()
     admitted = queue.waiting.admitted(space, start, chosen).copy()
@@ -236,11 +236,10 @@ def fill(
 
     for position, count in choice.counts.items():
         add(position, count)
-    position, columns = 0, np.ascontiguousarray(queue.wanted.T)
+    position, columns = 0, queue.waiting.columns.tolist()
     while position < len(queue):
-        ahead = position + np.flatnonzero(
-            _fitting(columns[:, position:], room) & inside[queue.kind[position:]]
-        )
+        fits = _fitting(queue.wanted[:, position:], [room[column] for column in columns])
+        ahead = position + np.flatnonzero(fits & inside[queue.kind[position:]])
         for at in ahead[:_STRETCH].tolist():
             if inside[queue.kind[at]]:
                 add(at, queue[at].remaining)
@@ -290,11 +289,11 @@ def _within_min_values(
     return low
 
 
-def _fitting(columns: Amounts, room: Sequence[int]) -> Mask:
-    """Return which asks fit `room`; `columns` are their wants, resource by resource."""
-    fits: Mask = columns[0] <= room[0]
-    for column, free in zip(columns[1:], room[1:], strict=True):
-        fits &= column <= free
+def _fitting(wanted: Amounts, room: Sequence[int]) -> Mask:
+    """Return which asks fit `room`; `wanted` is by resource and ask."""
+    fits: Mask = wanted[0] <= room[0]
+    for amounts, free in zip(wanted[1:], room[1:], strict=True):
+        fits &= amounts <= free
     return fits
 
 

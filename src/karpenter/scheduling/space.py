@@ -406,7 +406,9 @@ class PoolSpace:
 
     def fits(self, used: Amounts) -> Mask:
         """Return, by type, whether pods that need `used` in all fit beside the daemons."""
-        fitting: Mask = self.usable & np.all(self.room >= used, axis=1)
+        fitting = self.usable.copy()
+        for column in np.flatnonzero(used).tolist():
+            fitting &= self.room[:, column] >= used[column]
         return fitting
 
     def achieved(self, requirements: Requirements, options: Mask) -> dict[str, int]:

@@ -77,7 +77,11 @@ class Waiting:
         """Line up `asks`, of which there is at least one."""
         self.asks = asks
         self._at = {ask.index: at for at, ask in enumerate(asks)}
-        self.wanted: Amounts = np.array([ask.wanted for ask in asks], dtype=np.int64)
+        wanted = np.array([ask.wanted for ask in asks], dtype=np.int64)
+        self.columns: Amounts = np.flatnonzero(wanted.any(axis=0))
+        """The resources that any of them wants, as columns of the axis."""
+        self.wanted: Amounts = np.ascontiguousarray(wanted[:, self.columns].T)
+        """What a pod wants, by resource of `columns` and ask."""
         self._home = np.full(len(asks), _NOWHERE, dtype=np.int64)
         self.kind = np.zeros(len(asks), dtype=np.int64)
         self._kinds: dict[Key, int] = {}
@@ -169,7 +173,7 @@ class Queue:
         """Take the asks of `waiting` at the positions `order`."""
         self.waiting = waiting
         self._order: list[int] = order.tolist()
-        self.wanted: Amounts = waiting.wanted[order]
+        self.wanted: Amounts = waiting.wanted[:, order]
         self.kind: Amounts = waiting.kind[order]
 
     def __len__(self) -> int:
