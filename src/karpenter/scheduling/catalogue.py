@@ -85,6 +85,12 @@ class Catalogue:
         self._masks: dict[Requirement, Mask] = {}
         self._prices: dict[tuple[Requirements, frozenset[str], float], tuple[Prices, Prices]] = {}
         self._values: dict[str, Mask] = {}
+        self._capacity_types: dict[Requirements, list[str]] = {}
+        """By offering kind: its capacity type, empty where the requirements rule the kind out."""
+        self._sold_as: Mask = np.zeros((len(types), len(kinds)), dtype=np.bool_)
+        self._sold_as[self._offering_type, self._offering_kind] = True
+        self.alphabetic: Final = np.argsort(np.argsort(self.names, kind="stable"), kind="stable")
+        """The place of each type when they are ordered by name."""
 
     def __len__(self) -> int:
         return len(self.types)
@@ -139,17 +145,19 @@ class Catalogue:
         found: Mask = matching[self._offering_type]
         return found & allowed[self._offering_kind] if len(self._offering_kinds) else found
 
-    def capacity_types(self, types: Sequence[int], requirements: Requirements, key: str) -> tuple[str, ...]:
-        """Return the values of `key`, sorted, among the offerings of `types` that `requirements` allow."""
-        wanted = np.zeros(len(self.types), dtype=np.bool_)
-        wanted[list(types)] = True
-        used = set(self._offering_kind[wanted[self._offering_type]].tolist())
-        found = set()
-        for kind in used:
-            offering = self._offering_kinds[kind]
-            if not offering.intersects(requirements):
-                found.add(offering.single_value(key))
-        return tuple(sorted(found - {""}))
+    def capacity_types(self, types: Amounts, requirements: Requirements) -> tuple[str, ...]:
+        """Return the capacity types, sorted, among the offerings of `types` that `requirements` allow."""
+        relevant = Requirements({k: r for k, r in requirements.items() if k in self._offering_keys})
+        known = self._capacity_types.get(relevant)
+        if known is None:
+            if len(self._capacity_types) >= _KEPT_MASKS:
+                self._capacity_types.clear()
+            known = self._capacity_types[relevant] = [
+                "" if kind.intersects(relevant) else kind.single_value(labels.CAPACITY_TYPE)
+                for kind in self._offering_kinds
+            ]
+        sold = np.flatnonzero(self._sold_as[types].any(axis=0)).tolist()
+        return tuple(sorted({known[kind] for kind in sold} - {""}))
 
     def sources(
         self, chosen: int, requirements: Requirements, well_known: frozenset[str], interruption_cost: float

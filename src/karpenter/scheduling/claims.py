@@ -59,17 +59,19 @@ def _shape(space: PoolSpace, planned: Bin, axis: Axis) -> _Shape:
     pattern, names = planned.pattern, space.catalogue.names
     requirements, options = _options(space, planned)
     listed = _truncated(space, requirements, options)
-    daemons = space.overhead[listed].min(axis=0)
+    rows = np.array(listed, dtype=np.int64)
+    daemons = space.overhead[rows].min(axis=0)
     shown = requirements.without(*SIMULATION_LABELS, LOT, labels.KUBERNETES_HOSTNAME, labels.NODE_NAME_FIELD)
-    added = [Requirement.of(labels.INSTANCE_TYPE, "In", [names[i] for i in listed])]
-    capacity_types = space.catalogue.capacity_types(listed, requirements, labels.CAPACITY_TYPE)
+    instance_types = tuple([names[i] for i in listed])
+    added = [Requirement.of(labels.INSTANCE_TYPE, "In", instance_types)]
+    capacity_types = space.catalogue.capacity_types(rows, requirements)
     if capacity_types:
         added.append(Requirement.of(labels.CAPACITY_TYPE, "In", capacity_types))
     if labels.CAPACITY_RESERVED in capacity_types and not lot_of(requirements):
         added += space.not_counted_reservations()
     return _Shape(
         requirements=shown.add(*added),
-        instance_types=tuple(names[i] for i in listed),
+        instance_types=instance_types,
         requests={n: a for n, a in axis.resources(pattern.used + daemons).items() if not is_drive(n)},
         price=float(space.evaluate(requirements).usd[listed[0]]),
         lot=lot_of(requirements),
@@ -78,7 +80,7 @@ def _shape(space: PoolSpace, planned: Bin, axis: Axis) -> _Shape:
 
 def _options(space: PoolSpace, planned: Bin) -> tuple[Requirements, list[int]]:
     """Return what the claim asks for, and the types that still hold the node's content, best first."""
-    pattern, names = planned.pattern, space.catalogue.names
+    pattern = planned.pattern
     holding = space.fits(pattern.used) & space.free_ports(pattern.ports) & planned.allowed
     requirements = space.worth_it(pattern.requirements, pattern.chosen)
     if space.achieved(requirements, holding & np.isfinite(space.evaluate(requirements).price)):
@@ -87,8 +89,8 @@ def _options(space: PoolSpace, planned: Bin) -> tuple[Requirements, list[int]]:
     _, _, price, usd = space.evaluate(requirements)
     if space.purse.limited and not requirements.has_min_values:
         holding = holding & (usd <= usd[pattern.chosen])
-    options: list[int] = np.flatnonzero(holding & np.isfinite(price)).tolist()
-    options = sorted(options, key=lambda i: (price[i], names[i]))
+    found = np.flatnonzero(holding & np.isfinite(price))
+    options: list[int] = found[np.lexsort((space.catalogue.alphabetic[found], price[found]))].tolist()
     if space.offer.interruption_cost and not requirements.has_min_values:
         # The cloud goes by price alone: what is cheaper only because it is often interrupted is left out.
         options = [i for i in options if usd[i] >= usd[options[0]]]
