@@ -1,5 +1,6 @@
 """Where a class could go: the combinations of domains in which a node for it exists or can be bought."""
 
+import math
 from collections.abc import Sequence
 from itertools import product
 
@@ -8,10 +9,10 @@ import numpy as np
 from karpenter.model.requirements import Requirement, Requirements
 from karpenter.scheduling.asks import Ask
 from karpenter.scheduling.assign import Cell
-from karpenter.scheduling.catalogue import Mask, Prices
+from karpenter.scheduling.catalogue import Mask
 from karpenter.scheduling.classes import Variant
 from karpenter.scheduling.nodes import NodeTable
-from karpenter.scheduling.space import PoolSpace, cheapest_share
+from karpenter.scheduling.space import PoolSpace, scarcest_share
 from karpenter.scheduling.topology import UNLIMITED
 
 Values = tuple[str, ...]
@@ -93,14 +94,15 @@ class CellFinder:
         usable = openable(space, merged, ask)
         if not usable.any():
             return []
+        rows = np.flatnonzero(usable)
+        share = scarcest_share(space.room[rows], ask.wanted)
         options = [_values(space, merged, key, optional=key in optional) for key in keys]
         found = []
         for values in list(product(*options))[:_MAX_CELLS]:
             there = merged.merge(cell_requirements(keys, values))
-            prices: Prices = np.where(usable, space.evaluate(there).price, np.inf)
-            if np.isfinite(prices).any():
-                here = np.isfinite(prices)
-                found.append((values, cheapest_share(prices[here], space.room[here], ask.wanted)))
+            cost = float((space.evaluate(there).price[rows] * share).min())
+            if cost < math.inf:
+                found.append((values, cost))
         return found
 
     def narrowed(self, variants: tuple[Variant, ...], keys: Values, values: Values) -> tuple[Variant, ...]:

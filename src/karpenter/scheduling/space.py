@@ -251,9 +251,10 @@ class PoolSpace:
 
         By limited resource, the most it may have; at the end what it costs, in micro-USD per hour.
         """
-        size = self.capacity[options].max(axis=0, initial=0)
         micro = self._charged(requirements)[chosen] if self.purse.limited else 0
-        return np.append(size, micro)
+        if not self.limited:
+            return np.array([micro], dtype=np.int64)
+        return np.append(self.capacity[options].max(axis=0, initial=0), micro)
 
     def _charged(self, requirements: Requirements) -> Amounts:
         requirements = self._of_open_lots(requirements)
@@ -373,7 +374,9 @@ class PoolSpace:
         dearer one where money is limited; but as many larger ones as minValues need, smallest first.
         """
         within = self.within_limits() & self.affords(start)
-        small: Mask = within & np.all(self.capacity <= self.capacity[chosen], axis=1)
+        small = within.copy()
+        if self.limited:
+            small &= np.all(self.capacity <= self.capacity[chosen], axis=1)
         if self.purse.limited:
             charges = self._charged(start)
             small &= charges <= charges[chosen]
@@ -448,9 +451,13 @@ def how_many(room: Amounts, wanted: Amounts) -> Amounts:
     return np.maximum(counts, 0, out=counts)
 
 
-def cheapest_share(prices: Prices, room: Amounts, wanted: Amounts) -> float:
-    """Return the least that one pod of `wanted` can cost: the price of its scarcest resource, best type."""
-    columns = np.flatnonzero(wanted)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.where(room[:, columns] > 0, wanted[columns] / room[:, columns], np.inf).max(axis=1)
-    return float((prices * share).min())
+def scarcest_share(room: Amounts, wanted: Amounts) -> Prices:
+    """Return, by row of `room`, which share of its scarcest resource one pod of `wanted` takes.
+
+    Every row has room for one.
+    """
+    share = np.zeros(len(room))
+    for column, amount in enumerate(wanted.tolist()):
+        if amount:
+            np.maximum(share, amount / room[:, column], out=share)
+    return share

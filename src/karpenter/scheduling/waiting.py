@@ -28,25 +28,26 @@ class Manners:
         self._rules = rules
         self._anti: Mask = np.array([rule.kind == "anti" for rule in rules], dtype=np.bool_)
         self._numbers: dict[Profile, int] = {}
-        self._minds: Mask = np.zeros((0, 5 * len(rules)), dtype=np.bool_)
+        self._minds: Mask = np.zeros((5 * len(rules), 0), dtype=np.bool_)
+        """By state of a rule and profile: whether it bars the profile."""
 
     def number(self, profile: Profile) -> int:
         """Return the position of `profile` in what `barred` returns."""
         found = self._numbers.get(profile)
         if found is None:
             found = self._numbers[profile] = len(self._numbers)
-            self._minds = np.concatenate([self._minds, self._row(profile)[None]])
+            self._minds = np.concatenate([self._minds, self._minded(profile)[:, None]], axis=1)
         return found
 
-    def _row(self, profile: Profile) -> Mask:
+    def _minded(self, profile: Profile) -> Mask:
         """Return which states of which rules bar a profile: those of `barred`, in their order."""
-        row = np.zeros((5, len(self._rules)), dtype=np.bool_)
+        minded = np.zeros((5, len(self._rules)), dtype=np.bool_)
         for rule in profile.owned:
             kind = 0 if self._rules[rule].kind == "anti" else 1 if rule in profile.selected else 2
-            row[kind, rule] = True
-        row[3, list(profile.selected)] = True
-        row[4, list(profile.near)] = True
-        return row.reshape(-1)
+            minded[kind, rule] = True
+        minded[3, list(profile.selected)] = True
+        minded[4, list(profile.near)] = True
+        return minded.reshape(-1)
 
     def state(self, here: Occupancy) -> bytes:
         """Return all that matters here about a node that holds `here`: a byte for each rule."""
@@ -66,7 +67,7 @@ class Manners:
         level, owned = flags % _OWNED, flags >= _OWNED
         full = level >= _FULL
         states = (level > 0, full, level == _TOO_MANY, owned & (self._anti | full), level == 0)
-        barred: Mask = (self._minds & np.concatenate(states)).any(axis=1)
+        barred: Mask = self._minds[np.concatenate(states)].any(axis=0)
         return barred
 
 
