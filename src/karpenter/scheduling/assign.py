@@ -106,17 +106,23 @@ class _Deal:
         self.by_one = any(g.grows for g in growing)
         self.spreads = [*self.balance, *(g for g in self.soft if g.kind == "spread")]
         self.uniform = self._uniform()
-        """Nothing but how full they are tells cells apart, as far as constraints go."""
+        self.passive = self._passive()
 
     def _uniform(self) -> bool:
+        """Tell whether nothing but how full they are tells cells apart, as far as constraints go."""
         if len(self.wide.keys) != 1 or not self.spreads or len({c.tier for c in self.cells}) != 1:
             return False
         if self.wide.affinities or self.wide.antis or len(self.spreads) != len(self.hard) + len(self.soft):
             return False
-        counting = [*self.spreads, *self.counted]
         return all(
-            g.grows and g.elsewhere == UNBOUNDED and (g.weight or not g.open_domains) for g in counting
+            g.grows and g.elsewhere == UNBOUNDED and (g.weight or not g.open_domains) for g in self.spreads
         )
+
+    def _passive(self) -> bool:
+        """Tell whether a pod more or less in a cell changes nothing but the counts of others' spreads."""
+        if len(self.wide.keys) != 1 or not self.counted or any(g.grows for g in (*self.hard, *self.soft)):
+            return False
+        return not any(c.free or c.values == ("",) for c in self.cells)
 
     def _is_spread(self, number: int) -> bool:
         group = self.ledger.groups[number].group
@@ -165,7 +171,7 @@ class _Deal:
             others = [g for g in self.hard if g.kind != "affinity"]
             left -= self._best(left, others, company=True, only=1)
         while left:
-            taken = self._evenly(left) or self._best(left, self.hard)
+            taken = self._evenly(left) or self._levelled(left) or self._best(left, self.hard)
             if not taken:
                 break
             left -= taken
@@ -178,23 +184,24 @@ class _Deal:
         self, left: int, rules: Sequence[_Gauge], *, company: bool = False, only: int = UNBOUNDED
     ) -> int:
         """Put pods into the best cell that the rules permit; return how many."""
-        best, rank = -1, None
-        limits = [(g.where, g.counts, *g.bounds()) for g in rules]
-        for i, cell in enumerate(self.cells):
-            if self.dealt[i] < cell.room and all(
-                low <= counts[where[i]] <= high for where, counts, low, high in limits
-            ):
-                here = (cell.company if company else 0, *self._rank(i))
-                if rank is None or here < rank:
-                    best, rank = i, here
-        if best < 0:
+        ranks = [(self.cells[i].company if company else 0, *self._rank(i), i) for i in self._open(rules)]
+        if not ranks:
             return 0
+        best = min(ranks)[-1]
         cell = self.cells[best]
         take = min(left, only, cell.room - self.dealt[best], 1 if self.by_one else left)
         if self.dealt[best] < cell.free:
             take = min(take, cell.free - self.dealt[best])
         self._put(best, take)
         return take
+
+    def _open(self, rules: Sequence[_Gauge]) -> list[int]:
+        """Return the cells that have room and where the rules permit one more pod."""
+        found = [i for i, cell in enumerate(self.cells) if self.dealt[i] < cell.room]
+        for gauge in rules:
+            low, high = gauge.bounds()
+            found = [i for i in found if low <= gauge.counts[gauge.where[i]] <= high]
+        return found
 
     def _put(self, cell: int, take: int) -> None:
         self.dealt[cell] += take
@@ -207,7 +214,7 @@ class _Deal:
         cells = self.cells
         if not self.uniform or left < len(cells):
             return 0
-        if any(len(set(gauge.counts)) > 1 for gauge in (*self.spreads, *self.counted)):
+        if any(len(set(gauge.counts)) > 1 for gauge in self.spreads):
             return 0
         rounds = left // len(cells)
         if any(c.free > dealt for c, dealt in zip(cells, self.dealt, strict=True)):
@@ -219,6 +226,24 @@ class _Deal:
         for i in range(len(cells)):
             self._put(i, rounds)
         return rounds * len(cells)
+
+    def _levelled(self, left: int) -> int:
+        """Fill up the emptiest of the best cells to the level of the next; return how many pods that took.
+
+        For pods that only others' spreads count. One by one they would go the same way.
+        """
+        ranks = [(self._rank(i), i) for i in self._open(self.hard)] if self.passive else []
+        if not ranks:
+            return 0
+        *best, level = min(ranks)[0][:5]
+        burdens = {i: rank[4] for rank, i in ranks if [*rank[:4]] == best}
+        lowest = [i for i, burden in burdens.items() if burden == level]
+        above = min((burden for burden in burdens.values() if burden > level), default=UNBOUNDED)
+        steps = -((level - above) // len(self.counted))
+        rounds = min(left // len(lowest), steps, *(self.cells[i].room - self.dealt[i] for i in lowest))
+        for i in lowest:
+            self._put(i, rounds)
+        return rounds * len(lowest)
 
     def _rank(self, i: int) -> tuple[int, int, bool, int, int, float, tuple[str, ...]]:
         """Order cells: fewer preferences given up, better neighbours, nodes there, balance, price, name."""
