@@ -60,7 +60,7 @@ def test_pods_are_dealt_at_once_as_one_by_one(
 ) -> None:
     """Whatever zones hold already, whoever counts the pods, whatever they are spread by themselves."""
     numbers = tuple(sorted(n for n in selected if n < len(counts)))
-    spreads = ()
+    spreads: tuple[Spread, ...] = ()
     if spread:
         skew, weight, domains = spread
         spreads = (Spread(group=0, max_skew=skew, min_domains=domains, itself=0 in numbers, weight=weight),)
