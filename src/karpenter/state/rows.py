@@ -119,21 +119,11 @@ class PlannedSize:
             for t in _machines(listed, wanted)
             if all(amount <= t.allocatable.get(name, 0) for name, amount in requests.items())
         ]
-        self.labels = {
-            key: value for key in wanted if (value := wanted.single_value(key)) and key not in _NOT_LABELS
-        }
-        if fitting:
-            for key in fitting[0].requirements:
-                values = {t.requirements.single_value(key) for t in fitting}
-                if len(values) == 1 and "" not in values:
-                    self.labels.setdefault(key, values.pop())
-        least = _least([t.allocatable for t in fitting])
-        self.allocatable = maximum(least, requests)
+        own = {key: value for key in wanted if (value := wanted.single_value(key)) and key not in _NOT_LABELS}
+        self.labels = {**_common_labels(fitting), **own}
+        self.allocatable = maximum(_least([t.allocatable for t in fitting]), requests)
         self.capacity = maximum(_least([t.capacity for t in fitting]), requests)
-        self.most: Resources = dict(requests)
-        for instance_type in fitting:
-            self.most = maximum(self.most, instance_type.capacity)
-        self.most["nodes"] = 1
+        self.most: Resources = {**maximum(_most([t.capacity for t in fitting]), requests), "nodes": 1}
 
 
 def _machines(kind: InstanceType, wanted: Requirements) -> Sequence[InstanceType]:
@@ -146,11 +136,26 @@ def _machines(kind: InstanceType, wanted: Requirements) -> Sequence[InstanceType
 _NOT_LABELS = frozenset({known.REGISTERED, known.INITIALIZED, known.KUBERNETES_HOSTNAME})
 
 
+def _common_labels(types: Sequence[InstanceType]) -> dict[str, str]:
+    """Return the labels of which all `types` have the same one value."""
+    common = {key: types[0].requirements.single_value(key) for key in types[0].requirements} if types else {}
+    for kind in types:
+        own = kind.requirements
+        # Most labels are gone after a few types.
+        common = {key: value for key, value in common.items() if value and own.single_value(key) == value}
+    return common
+
+
 def _least(sizes: Sequence[Mapping[str, int]]) -> Resources:
     if not sizes:
         return {}
     shared = set(sizes[0]).intersection(*sizes[1:])
-    return {name: min(size[name] for size in sizes) for name in sorted(shared)}
+    return {name: min([size[name] for size in sizes]) for name in sorted(shared)}
+
+
+def _most(sizes: Sequence[Mapping[str, int]]) -> Resources:
+    names = sorted({name for size in sizes for name in size})
+    return {name: max([size.get(name, 0) for size in sizes]) for name in names}
 
 
 def is_deleted(node: Node | None, claim: NodeClaim | None) -> bool:
