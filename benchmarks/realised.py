@@ -151,11 +151,11 @@ def theirs(program: str) -> Planner:
 
 def _remembering(planner: Planner) -> Planner:
     """Return `planner`, giving the same answer to the same question."""
-    known: dict[tuple[tuple[str, ...], ...], Decision] = {}
+    known: dict[object, Decision] = {}
 
     def plan(problem: Problem) -> Decision:
         filled = ((n.name, *(pod_key(p) for p in n.pods)) for n in problem.nodes)
-        question = (tuple(pod_key(p) for p in problem.pods), *filled)
+        question = (tuple((pod_key(p), p.metadata.resource_version) for p in problem.pods), *filled)
         if question not in known:
             known[question] = planner(problem)
         return known[question]

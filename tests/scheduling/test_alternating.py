@@ -3,8 +3,10 @@
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from karpenter.apis import labels
+from karpenter.model.pods import pod_key
 from karpenter.model.problem import Plan, Problem
 from karpenter.scheduling import solve
 from karpenter.scheduling.check import violations
@@ -34,6 +36,20 @@ def test_any_first_pods_of_a_spread_keep_its_skew(count: int) -> None:
     tally = dict.fromkeys(ZONES, 0)
     for zone in zones(plan, problem).values():
         tally[zone] += 1
+        assert max(tally.values()) - min(tally.values()) <= 1
+
+
+def test_pods_alternate_as_they_are_queued() -> None:
+    """Whom kube-scheduler gave up on first is first in its queue again, however old it is."""
+    pods = some_pods(9, "web", cpu="700m", labels={"app": "web"}, spec=spread("web"))
+    versions = dict(
+        zip([pod_key(p) for p in pods], ("4", "9", "100", "2", "30", "7", "51", "8", "3"), strict=True)
+    )
+    marked = [replace(p, metadata=replace(p.metadata, resource_version=versions[pod_key(p)])) for p in pods]
+    problem = a_problem(marked, instance_types=TYPES)
+    where, tally = zones(solve(problem), problem), dict.fromkeys(ZONES, 0)
+    for key in sorted(versions, key=lambda key: int(versions[key])):
+        tally[where[key]] += 1
         assert max(tally.values()) - min(tally.values()) <= 1
 
 

@@ -2,30 +2,38 @@
 
 It takes one pod after the other and holds every one to its spread: with all pods of one zone first, the
 second could not be bound where it is planned until other zones have caught up. So pods alternate.
+
+Their order is the one in which kube-scheduler gave up on them: it notes that in the pod's status, so that the
+versions of those that wait rise in the order of its queue, and it comes back to them in that order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from karpenter.apis.core import Pod
+from karpenter.model.pods import pod_key
 from karpenter.model.problem import PlannedClaim
 from karpenter.scheduling.classes import PodClass
 
 Domain = tuple[str, ...]
 
 
-def alternating(claims: Sequence[PlannedClaim], classes: Sequence[PodClass]) -> list[PlannedClaim]:
-    """Return `claims` with pods of a class exchanged so that, oldest first, they take domains in turn.
+def alternating(
+    claims: Sequence[PlannedClaim], classes: Sequence[PodClass], pods: Iterable[Pod]
+) -> list[PlannedClaim]:
+    """Return `claims` with pods of a class exchanged so that, as they are queued, they take domains in turn.
 
     The domain that still wants most of them comes first: there are fewest by then.
     """
     firm = [c for c in classes if c.profile.wide.firm and len(c.pods) > 1]
     if not firm:
         return list(claims)
+    versions = {pod_key(pod): pod.metadata.resource_version for pod in pods}
     place = {key: at for at, claim in enumerate(claims) for key in claim.pods}
     for pod_class in firm:
         slots: dict[Domain, list[int]] = {}
-        keys = [key for key in pod_class.pods if key in place]
+        keys = _queued([key for key in pod_class.pods if key in place], versions)
         for key in keys:
             wanted = claims[place[key]].requirements
             domain = tuple(wanted.single_value(label) for label in pod_class.profile.wide.keys)
@@ -37,10 +45,17 @@ def alternating(claims: Sequence[PlannedClaim], classes: Sequence[PodClass]) -> 
             domain = min(taken, key=lambda d: (-len(slots[d]), taken[d], d))
             place[key] = slots[domain].pop()
             taken[domain] += 1
-    pods: list[list[str]] = [[] for _ in claims]
+    contents: list[list[str]] = [[] for _ in claims]
     for key, at in place.items():
-        pods[at].append(key)
+        contents[at].append(key)
     return [
         msgspec.structs.replace(claim, pods=tuple(sorted(keys)))
-        for claim, keys in zip(claims, pods, strict=True)
+        for claim, keys in zip(claims, contents, strict=True)
     ]
+
+
+def _queued(keys: list[str], versions: dict[str, str]) -> list[str]:
+    """Return `keys`, oldest first, in the order of their versions if these are numbers."""
+    if not all(versions.get(key, "").isdecimal() for key in keys):
+        return keys
+    return sorted(keys, key=lambda key: int(versions[key]))

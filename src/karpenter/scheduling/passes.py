@@ -409,7 +409,8 @@ class Pass:
 
     def plan(self, proven: float = 0.0, limit_prices: tuple[LimitPrice, ...] = ()) -> Plan:
         """Write everything down in order; no plan can cost less than `proven`, in USD per hour."""
-        claims = alternating(planned_claims(self.spaces, self.bins.bins, self.axis), self.classes)
+        bought = planned_claims(self.spaces, self.bins.bins, self.axis)
+        claims = alternating(bought, self.classes, self.problem.pods)
         unschedulable = [Unschedulable(pod=key, refusals=r) for key, r in self.refused.items()]
         cost = sum(claim.price for claim in claims)
         bound = lower_bound(self.spaces, self._demand(), self.free_before)

@@ -243,6 +243,11 @@ class Cluster:
             return ""
         return claim if self._wants_place(pod) else ""
 
+    def planned_on(self, pod: Pod) -> str:
+        """Return the claim that `pod` was planned for, wherever it is now; empty: there is none."""
+        claim = self._reservations.claim_of(pod_key(pod))
+        return "" if not claim or self._reservations.is_over(claim, self._clock.now()) else claim
+
     @property
     def unconsolidated_at(self) -> float:
         """When something last changed that consolidation should know of; never older than five minutes."""

@@ -7,6 +7,7 @@ from karpenter.controllers.nodeclaim import (
     ending,
     expiration,
     garbagecollection,
+    heirs,
     hydration,
     lifecycle,
     nominations,
@@ -30,6 +31,7 @@ def build(context: Context) -> list[Controller | Singleton]:
             consistency,
             podevents,
             nominations,
+            heirs,
             disruption,
         )
         for controller in module.build(context)

@@ -103,6 +103,12 @@ class Nominations:
         ]
         return await self._write(claim, held, node.name)
 
+    async def renominate(self, claim: NodeClaim, pod: Pod) -> bool:
+        """Nominate a pod that `claim` holds instead of another to its node, or to none if that is to come."""
+        if not self._heeded or not self._context.server.nomination:
+            return True
+        return await self._write(claim, [pod], claim.status.node_name or None)
+
     async def take_back(self, claim: NodeClaim) -> bool:
         """Clear the nominations of the claim's pods to its node; tell whether all went well."""
         if not self._heeded:
