@@ -118,7 +118,8 @@ def plan(
         str, typer.Option(help="With --consolidate: which methods, by commas, in their order.")
     ] = "",
     free_moves: Annotated[
-        bool, typer.Option("--free-moves", help="With --consolidate: put disruption budgets aside.")
+        bool,
+        typer.Option("--free-moves", help="With --consolidate: put budgets aside, and what restarts cost."),
     ] = False,
     no_provision: Annotated[
         bool, typer.Option("--no-provision", help="With --consolidate: leave waiting pods alone.")

@@ -15,6 +15,7 @@ from karpenter.disruption.aftermath import Aftermath, Types, after_command
 from karpenter.disruption.budgets import UNLIMITED, Reason, pool_budget
 from karpenter.disruption.candidates import Found, find_candidates
 from karpenter.disruption.command import Command
+from karpenter.disruption.restarts import Restarts
 from karpenter.disruption.rounds import Policy, Round, Search
 from karpenter.disruption.simulation import Simulator
 from karpenter.disruption.verdicts import Verdict
@@ -46,8 +47,10 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     policy: Policy = Policy()
     free_moves: bool = False
-    """Whether pools' budgets are put aside. By default each round keeps to them; a node that went in an
-    earlier round is gone and counts no more."""
+    """Whether pools' budgets and what restarts cost are put aside. By default each round keeps to budgets; a
+    node that went in an earlier round is gone and counts no more."""
+    restarts: Restarts = Restarts()
+    """What moving pods costs."""
     most_commands: int | None = None
     """Stop after so many; None: only when nothing is found."""
     budget: Budget = Budget()
@@ -163,6 +166,7 @@ class Converger:
             simulator=Simulator(problem, monotonic=self._monotonic),
             catalogues=self._catalogues,
             policy=self._rules.policy,
+            restarts=Restarts(hours=0.0) if self._rules.free_moves else self._rules.restarts,
             more=self._more(),
         )
 

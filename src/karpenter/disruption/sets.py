@@ -34,7 +34,7 @@ _WORTHWHILE = 0.015
 """Part of its cost that a set must be too dear for a search to find something."""
 _LEAST = 1e-6
 """USD per hour that a move has to save."""
-_CHEAPER_RESTARTS = "count restarts as cheaper (--restart-cost-hours), or give them longer (--payback-hours)"
+_CHEAPER_RESTARTS = "lower --consolidation-restart-cost, or give moves more time with --consolidation-payback"
 
 
 class Proposal(NamedTuple):
@@ -233,8 +233,14 @@ class _Sweep:
         excess = sum(self._excess[n] for n in names)
         if excess < _WORTHWHILE * sum(self._eligible[n].price for n in names):
             return False
-        *_, guess = self._guesses(names, 1.0)
-        return guess + self._least_price / 2 >= self._least(names)
+        if len(names) == 1:
+            row = self._standing.row[names[0]]
+            everywhere = np.ones(len(self._standing.names), dtype=np.bool_)
+            guess = self._eligible[names[0]].price - self._standing.leaving(row, everywhere).worth_left
+        else:
+            *_, guess = self._guesses(names, 1.0)
+            guess += self._least_price / 2
+        return guess >= self._least(names)
 
     # --- in full ------------------------------------------------------------------------------------------
 

@@ -194,6 +194,8 @@ def settings_of(options: Options, solve_budget: Budget | None = None) -> Setting
         cpu_requests_milli=options.cpu_requests,
         solve_budget=solve_budget or Budget(seconds=options.solve_budget),
         consolidation_search=options.consolidation_search,
+        restart_cost_seconds=options.consolidation_restart_cost,
+        payback_seconds=options.consolidation_payback,
         consolidation_budget=(
             Budget(steps=_CONSOLIDATION_STEPS)
             if solve_budget is not None and solve_budget.seconds is None

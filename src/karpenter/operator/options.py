@@ -179,6 +179,10 @@ OPTIONS: tuple[Option, ...] = (
         "sets, or upstream: one search over prefixes and one over single nodes",
         _one_of("sets", "upstream"),
     ),
+    Option(
+        "consolidation-restart-cost", 3600.0, "what restarting a pod costs, in time on its node", _seconds
+    ),
+    Option("consolidation-payback", 28800.0, "a move has to save what its restarts cost within", _seconds),
     Option("consolidation-budget", 30.0, "longest time of one search for cheaper nodes", _seconds),
     Option("instance-types-file-path", "", "kwok: instance types in upstream's JSON format", _text),
     Option("instance-catalogue", "generic", "kwok: generic or ec2", _one_of("generic", "ec2")),
@@ -226,6 +230,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     scheduler_config: tuple[TopologySpreadConstraint, ...]
     solve_budget: float
     consolidation_search: str
+    consolidation_restart_cost: float
+    consolidation_payback: float
     consolidation_budget: float
     instance_types_file_path: str
     instance_catalogue: str

@@ -111,7 +111,7 @@ class Consolidating(msgspec.Struct, frozen=True, kw_only=True):
     methods: tuple[str, ...] = ()
     """In the order in which they are asked; none: the usual ones."""
     free_moves: bool = False
-    """Put disruption budgets aside."""
+    """Put disruption budgets aside, and what restarts cost."""
     provision: bool = True
     """Give pods that wait their nodes first."""
     most_commands: int | None = None

@@ -10,6 +10,7 @@ from karpenter.controllers.disruption.patience import Patience
 from karpenter.controllers.disruption.survey import Survey, View
 from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
+from karpenter.disruption.restarts import Restarts
 from karpenter.disruption.rounds import Decision, Policy, Round, Search
 from karpenter.disruption.simulation import Simulator
 from karpenter.disruption.verdicts import Verdict
@@ -69,7 +70,8 @@ class Desk:
     async def round(self, view: View) -> tuple[Round, Patience]:
         """Return the question that `view` comes to, and the time there is for it."""
         simulator = await self._simulator_of(view)
-        patience = Patience(self._context.settings.consolidation_budget, self._context.clock.monotonic)
+        settings = self._context.settings
+        patience = Patience(settings.consolidation_budget, self._context.clock.monotonic)
         return (
             Round(
                 snapshot=view.snapshot,
@@ -80,6 +82,9 @@ class Desk:
                 catalogues=self._survey.catalogues,
                 policy=self._policy,
                 objection=self._objection,
+                restarts=Restarts(
+                    hours=settings.restart_cost_seconds / 3600, payback_hours=settings.payback_seconds / 3600
+                ),
                 more=patience.more,
             ),
             patience,
