@@ -123,3 +123,32 @@ def test_transition_rules_in_a_keyed_list() -> None:
     old = [{"k": "a", "v": 1}, {"k": "b", "v": 5}]
     assert fields(validator, [{"k": "b", "v": 6}, {"k": "a", "v": 1}, {"k": "c", "v": 0}], old) == []
     assert fields(validator, [{"k": "b", "v": 4}, {"k": "a", "v": 1}], old) == ["a[0]"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "old", "new", "wrong"),
+    [
+        ({"type": "integer"}, 7, 7, []),
+        ({"type": "integer"}, 7, 8, ["a"]),
+        ({"type": "array", "items": {"type": "integer"}}, [7, 1], [7, 1], []),
+        ({"type": "array", "items": {"type": "integer"}}, [7, 1], [7, 2], ["a[0]"]),
+    ],
+)
+def test_updates_are_judged_by_what_they_change(
+    schema: dict[str, Any], old: Any, new: Any, wrong: list[str]
+) -> None:
+    """A value that broke a rule before the rule was there may stay, as since Kubernetes 1.30; not change."""
+    rules = {"x-kubernetes-validations": [{"rule": "self < 5", "message": "too large"}]}
+    if "items" in schema:
+        validator = judge(**{**schema, "items": {**schema["items"], **rules}})
+    else:
+        validator = judge(**schema, **rules)
+    assert fields(validator, new, old) == wrong
+
+
+def test_rules_about_changes_are_asked_of_what_did_not_change() -> None:
+    """A rule that mentions `oldSelf` is asked on every update."""
+    rules = [{"rule": "self > oldSelf", "message": "must grow"}]
+    validator = judge(type="integer", **{"x-kubernetes-validations": rules})
+    assert fields(validator, 7, 7) == ["a"]
+    assert fields(validator, 8, 7) == []

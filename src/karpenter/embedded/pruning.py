@@ -95,6 +95,8 @@ def _wrong(found: Findings, path: str, wanted: str, value: Any) -> None:
 
 def unknown_fields(given: Any, pruned: Any, path: str = "") -> list[str]:
     """Return the paths of what `pruned` lacks of `given`."""
+    if given == pruned:
+        return []
     if isinstance(given, dict) and isinstance(pruned, dict):
         found = []
         for name, value in given.items():

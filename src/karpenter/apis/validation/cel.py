@@ -7,17 +7,35 @@ transition rule and holds vacuously on creation. A rule that cannot be evaluated
 import itertools
 import re
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from karpenter.base.quantity import parse_quantity
 
 MAX_EXPRESSION_LENGTH = 5 * 1024
+_IMMUTABLE = "self == oldSelf"
 _OLD_SELF = re.compile(r"\boldSelf\b")
 
 
 class CelError(ValueError):
     """A rule is not CEL."""
+
+
+class Facts:
+    """A value, and the one it replaces, as rules see them: the engine takes them in once for all rules."""
+
+    def __init__(self, value: Any, old: Any = None) -> None:
+        self.value, self.old = value, old
+
+    @cached_property
+    def alone(self) -> Any:
+        """For rules about the value."""
+        return _engine().Context(variables={"self": self.value}, functions=_FUNCTIONS)
+
+    @cached_property
+    def both(self) -> Any:
+        """For transition rules."""
+        return _engine().Context(variables={"self": self.value, "oldSelf": self.old}, functions=_FUNCTIONS)
 
 
 class Rule:
@@ -33,25 +51,23 @@ class Rule:
         except ValueError as error:
             raise CelError(f"rule {text!r} is not CEL: {error}") from error
 
-    def evaluate(self, value: Any, old: Any = None) -> Any:
-        """Return what the expression gives for `value` (and `old`).
+    def evaluate(self, facts: "Facts") -> Any:
+        """Return what the expression gives.
 
         Raises:
             CelError: when it cannot be evaluated (no such key, wrong type, …).
         """
-        context = _engine().Context(
-            variables={"self": value, "oldSelf": old} if self.transition else {"self": value},
-            functions=_FUNCTIONS,
-        )
         try:
-            return self._program.execute(context)
+            return self._program.execute(facts.both if self.transition else facts.alone)
         except Exception as error:  # the engine raises whatever fits; all of it means "not evaluable"
             raise CelError(str(error)) from error
 
-    def holds(self, value: Any, old: Any = None) -> bool:
+    def holds(self, facts: "Facts") -> bool:
         """Tell whether the rule holds; a rule that cannot be evaluated does not."""
+        if self.text == _IMMUTABLE:
+            return bool(facts.value == facts.old)  # as the engine would say, which takes milliseconds
         try:
-            return self.evaluate(value, old) is True
+            return self.evaluate(facts) is True
         except CelError:
             return False
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from karpenter.apis.validation.cel import CelError, compile_rule
+from karpenter.apis.validation.cel import CelError, Facts, compile_rule
 from karpenter.apis.validation.errors import FieldError
 from karpenter.base.timestamps import parse_time
 
@@ -54,7 +54,8 @@ class SchemaValidator:
     def validate(self, obj: Mapping[str, Any], old: Mapping[str, Any] | None = None) -> list[FieldError]:
         """Return what is wrong with `obj` (an update of `old`, when given), by path.
 
-        CEL rules are only evaluated when the schema holds, as in the API server.
+        As in the API server, CEL rules are only evaluated when the schema holds, and for values that an
+        update changes, but for rules about the change itself.
         """
         found = list(_check(obj, self._schema, ""))
         if not found:
@@ -75,6 +76,8 @@ def _rules_of(schema: Schema) -> Iterator[Mapping[str, str]]:
 
 def _shape(value: Any, schema: Schema) -> Any:
     """Default and prune one value."""
+    if isinstance(value, str):
+        return value
     if isinstance(value, Mapping):
         return _shape_object(value, schema)
     if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
@@ -235,6 +238,11 @@ def _check_number(value: float, schema: Schema, path: str) -> Iterator[FieldErro
         yield _invalid(path, value, f"must be of type {schema['format']}", "give a smaller number")
 
 
+def _is_plain(schema: Schema) -> bool:
+    """Tell whether a schema asks nothing of a value but its type."""
+    return schema.keys() <= {"type", "description"}
+
+
 def _check_list(value: list[Any], schema: Schema, path: str) -> Iterator[FieldError]:
     most, least = schema.get("maxItems"), schema.get("minItems")
     if most is not None and len(value) > most:
@@ -243,8 +251,10 @@ def _check_list(value: list[Any], schema: Schema, path: str) -> Iterator[FieldEr
         yield _invalid(path, value, f"should have at least {least} items", "give more")
     items = schema.get("items")
     if isinstance(items, Mapping):
+        plain = _is_plain(items) and items.get("type") == "string"
         for number, item in enumerate(value):
-            yield from _check(item, items, f"{path}[{number}]")
+            if not (plain and isinstance(item, str)):
+                yield from _check(item, items, f"{path}[{number}]")
     yield from _check_unique(value, schema, path)
 
 
@@ -286,8 +296,14 @@ def _check_rules(value: Any, old: Any, schema: Schema, path: str) -> Iterator[Fi
     """Yield the CEL rules that do not hold, outermost first."""
     if value is None:
         return
-    for rule in schema.get("x-kubernetes-validations", ()):
-        yield from _check_rule(rule, value, old, path)
+    rules = schema.get("x-kubernetes-validations", ())
+    if rules:
+        facts = Facts(value, None if old is _MISSING else old)
+        unchanged = old is not _MISSING and old == value
+        for rule in rules:
+            transition = compile_rule(rule["rule"]).transition
+            if old is not _MISSING if transition else not unchanged:
+                yield from _check_rule(rule, facts, path)
     if isinstance(value, Mapping):
         prefix = f"{path}." if path else ""
         properties: Mapping[str, Schema] = schema.get("properties", {})
@@ -299,6 +315,8 @@ def _check_rules(value: Any, old: Any, schema: Schema, path: str) -> Iterator[Fi
                 yield from _check_rules(item, before, child, f"{prefix}{key}")
     elif isinstance(value, list) and isinstance(schema.get("items"), Mapping):
         before = _by_keys(old, schema)
+        if _is_plain(schema["items"]) or (not before and old == value):
+            return  # without keys, the entries of a list that is as it was have no past to be judged by
         for number, item in enumerate(value):
             was = before.get(_identity(item, schema), _MISSING) if before else _MISSING
             yield from _check_rules(item, was, schema["items"], f"{path}[{number}]")
@@ -316,16 +334,12 @@ def _identity(item: Any, schema: Schema) -> str:
     return json.dumps([item.get(key) for key in keys] if isinstance(item, Mapping) else item)
 
 
-def _check_rule(rule: Mapping[str, str], value: Any, old: Any, path: str) -> Iterator[FieldError]:
-    compiled = compile_rule(rule["rule"])
-    if compiled.transition and old is _MISSING:
-        return
-    previous = None if old is _MISSING else old
-    if compiled.holds(value, previous):
+def _check_rule(rule: Mapping[str, str], facts: Facts, path: str) -> Iterator[FieldError]:
+    if compile_rule(rule["rule"]).holds(facts):
         return
     message = rule.get("message", f"failed rule: {rule['rule'].strip()}")
     if "messageExpression" in rule:
         with contextlib.suppress(CelError):  # Kubernetes too falls back to the plain message
-            message = str(compile_rule(rule["messageExpression"]).evaluate(value, previous))
-    shown = '"object"' if isinstance(value, Mapping) else json.dumps(value)
-    yield FieldError(path, value, f"Invalid value: {shown}: {message}", message)
+            message = str(compile_rule(rule["messageExpression"]).evaluate(facts))
+    shown = '"object"' if isinstance(facts.value, Mapping) else json.dumps(facts.value)
+    yield FieldError(path, facts.value, f"Invalid value: {shown}: {message}", message)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import highspy
 import numpy as np
+import numpy.ma  # np.unique would load it in the middle of the first search, for a tenth of a second
 
 from karpenter.scheduling.catalogue import Amounts, Mask
 from karpenter.scheduling.search.space import NOTHING, Matrix, Space
