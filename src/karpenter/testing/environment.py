@@ -132,6 +132,8 @@ class Environment:
         self.client = Client(self.kubernetes.transport(), field_manager="test")
         self._rooms, self._settings, self._seed = rooms, settings or Settings(), seed
         self._wrap = transport
+        self.may_crash = False
+        """Whether the test makes a reconcile end in an error that nobody foresaw."""
         self._runs = 0
         self.operator = self._new_operator()
 
@@ -197,6 +199,18 @@ class Environment:
     def metric(self, name: str, /, **labels: str) -> float:
         """Return one sample of the operator's metrics; 0 when it was never touched."""
         return self.operator.metrics.registry.get_sample_value(name, labels) or 0.0
+
+    def check(self) -> None:
+        """Fail if a reconcile of the present operator ended in an error that nobody foresaw."""
+        families = self.operator.metrics.registry.collect()
+        panics = "controller_runtime_reconcile_panics_total"
+        crashed = {
+            sample.labels["controller"]: sample.value
+            for family in families
+            for sample in family.samples
+            if sample.name == panics and sample.value
+        }
+        assert self.may_crash or not crashed, f"reconciles crashed, see the log: {crashed}"
 
     # --- expectations -------------------------------------------------------------------------------------
 
@@ -292,6 +306,7 @@ async def environment(**options: Any) -> AsyncIterator[Environment]:
         await env.kubernetes.ready.wait()
         await env.start()
         yield env
+        env.check()
     finally:
         await env.operator.kill()
         running.cancel()

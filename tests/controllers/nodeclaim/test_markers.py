@@ -2,6 +2,7 @@
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from karpenter.apis import labels as known
 from karpenter.apis.conditions import get
@@ -152,7 +153,9 @@ def test_the_first_reason_for_drift_is_the_one_given() -> None:
             await env.wait(5)
             assert await _reason(env, claim) == "NodePoolDrifted"
 
-    run_virtual(scenario())
+    with capture_logs() as logs:
+        run_virtual(scenario())
+    assert [line["reason"] for line in logs if line["event"] == "marking drifted"] == ["ImageDrifted"]
 
 
 def test_a_type_that_was_found_is_believed_in_for_half_an_hour() -> None:

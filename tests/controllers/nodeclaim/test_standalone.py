@@ -70,13 +70,14 @@ def test_pods_may_use_the_node_of_such_a_claim() -> None:
 
 
 def test_claims_for_other_operators_are_not_touched() -> None:
-    """A node class of a kind that is not ours: no finalizer, no condition, no machine."""
+    """A node class of a kind that is not ours: no finalizer, no condition, no machine, no end."""
 
     async def scenario() -> None:
         async with environment(rooms=ROOMS) as env:
             other = NodeClassRef(group="cloud.example.com", kind="OtherNodeClass", name="default")
-            await env.create(_own(node_class=other))
-            await env.wait(30)
+            theirs = _own(node_class=other)
+            await env.create(replace(theirs, spec=replace(theirs.spec, expire_after="10m")))
+            await env.wait(700)
             claim = await env.client.get(NodeClaim, "mine")
             assert claim.metadata.finalizers == []
             assert claim.status.conditions == []
