@@ -12,10 +12,11 @@ from karpenter.controllers.context import Context
 from karpenter.controllers.nodeclaim.facts import facts
 from karpenter.controllers.nodepool.keyed import pool_controller
 from karpenter.kube.informer import Change
-from karpenter.runtime import Controller, Result, Singleton
+from karpenter.runtime import Controller, Requeue, Result, Singleton
 
 log = structlog.get_logger()
 
+NO_ANSWER = "could not find out what the nodepool can buy"
 UNKNOWN_PRICE = "price of nodeclaim is not known, it counts as nothing"
 
 PERIOD_SECONDS = 3600.0
@@ -56,9 +57,10 @@ class Pricing:
             types = await self._context.provider.instance_types(pool)
         except UnevaluatedNodePool:
             return Result(_UNEVALUATED_SECONDS)
-        except Exception:
+        except Exception as error:  # whatever ails the cloud, it is asked again
+            log.error(NO_ANSWER, NodePool=pool.name, error=str(error))
             self._errors.labels(pool.name).inc()
-            raise
+            raise Requeue from error
         self._context.cluster.note_catalogue(pool.name, types)
         self._asked[pool.name] = pool.metadata.uid, pool.metadata.generation, now
         self._tell_unknown(pool)
