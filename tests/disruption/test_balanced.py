@@ -112,6 +112,16 @@ def test_savings_count_where_they_arise() -> None:
     assert [approved for _, approved, _ in found] == [True, False]
 
 
+def test_nodes_of_unknown_price_have_no_share() -> None:
+    """Nothing is saved with them, and nothing breaks."""
+    lost = an_instance_type("lost", cpu="8")
+    views = [a_machine("a", lost, "7900m", pool="p")]
+    assert weighed(*views, policies={"p": "Balanced"}, saved=0.0) == [("p", False, 0.0)]
+    views.append(a_machine("b", lost, "1900m", pool="q"))
+    both = {"p": "Balanced", "q": "WhenEmptyOrUnderutilized"}
+    assert weighed(*views, policies=both, saved=0.0) == [("p", False, 0.0), ("q", True, None)]
+
+
 def test_pools_of_other_policies_are_not_asked() -> None:
     """They approve without a score."""
     views = [a_machine("a", LARGE, "7900m", pool="p"), a_machine("b", SMALL, "1900m", pool="q")]

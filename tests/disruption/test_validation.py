@@ -257,6 +257,30 @@ def test_what_was_narrowed_to_spot_stays_so() -> None:
     assert found.command.sure_savings == pytest.approx(0.36)
 
 
+@pytest.mark.parametrize(
+    ("price", "holds", "message"),
+    [
+        (0.12, True, ""),
+        (0.2, False, "scheduling simulation produced new results"),
+        (0.5, False, "Can't replace with a cheaper node"),
+    ],
+)
+def test_a_search_over_sets_may_come_to_another_plan(price: float, holds: bool, message: str) -> None:
+    """One that saves about as much; upstream's methods launch nothing but what was decided."""
+    command = replacing()
+    types = [an_instance_type("new", cpu="2", price=price), LARGE]
+    (plain,) = validated(command, a_round(busy("a"), types=types)).invalid
+    assert plain.message == "scheduling simulation produced new results"
+    found = validated(replace(command, method="sets"), a_round(busy("a"), types=types))
+    if holds:
+        assert found.command is not None
+        assert found.command.replacements[0].instance_types == ("new",)
+        assert found.command.savings == pytest.approx(0.28)
+        assert found.command.method == "sets"
+    else:
+        assert [each.message for each in found.invalid] == [message]
+
+
 # --- drift -------------------------------------------------------------------------------------------------
 
 

@@ -9,18 +9,23 @@ from msgspec.structs import replace
 from karpenter.apis import labels
 from karpenter.disruption import waiting
 from karpenter.disruption.allowance import Allowance
+from karpenter.disruption.balanced import Balance
 from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
 from karpenter.disruption.consolidation import simulated, why_not
 from karpenter.disruption.drift import drifted_since
 from karpenter.disruption.emptiness import why_kept
 from karpenter.disruption.market import Market
-from karpenter.disruption.replacement import stranded_in_words
+from karpenter.disruption.replacement import replacement_of, stranded_in_words
 from karpenter.disruption.rounds import Round
 from karpenter.disruption.simulation import Outcome
 from karpenter.disruption.verdicts import Verdict
 from karpenter.model.problem import Budget, PlannedClaim
 from karpenter.model.requirements import Requirement
+
+_NEW_RESULTS = "scheduling simulation produced new results"
+_AS_GOOD = 0.9
+"""A plan is as good as the one decided on when it saves so much of what that one did."""
 
 Invalidity = Literal["budget", "churn", "scheduling", "unknown"]
 """What kind of change it was, in the words of upstream's metric and events: budgets bind now; nodes are no
@@ -57,8 +62,8 @@ def validated(command: Command, a_round: Round, *, budget: Budget | None = None)
 
     Of empty nodes those go that still may. Anything else holds as a whole or not at all: consolidation is
     simulated again, and its replacements have to be among what would be bought now and cheaper still than
-    what goes; drifted nodes have to be candidates still, within budgets. `budget` is what the search had for
-    making what must be bought cheaper.
+    what goes (after a search over sets, others will do that save about as much); drifted nodes have to be
+    candidates still, within budgets. `budget` is what the search had for making what must be bought cheaper.
     """
     if command.method == "emptiness":
         return _emptiness(command, a_round)
@@ -151,7 +156,7 @@ def _simulated(
     market = Market.of(a_round.simulator.problem)
     claims = _matched(command.replacements, outcome)
     if claims is None:
-        return "scheduling simulation produced new results"
+        return _anew(command, fresh, outcome, market, a_round)
     narrowed = []
     for meant, claim in claims:
         merged = _as_meant(meant, claim, market)
@@ -169,6 +174,26 @@ def _simulated(
         worst_price=worst,
         placements=outcome.placements,
     )
+
+
+def _anew(
+    command: Command, fresh: tuple[Candidate, ...], outcome: Outcome, market: Market, a_round: Round
+) -> Command | str:
+    """Return what taking the nodes of a search over sets comes to now, though other nodes would be bought.
+
+    Such a search improves its plans while it has time; another plan that saves about as much is as good. For
+    the methods that follow upstream nothing is launched but what was decided.
+    """
+    if command.method != "sets":
+        return _NEW_RESULTS
+    most = max(1, len(outcome.claims))
+    found = replacement_of(fresh, outcome, market, a_round.policy, method=command.method, most=most)
+    if isinstance(found, Verdict):
+        return found.message
+    rejected = next((move for move in Balance(a_round).weigh(found) if not move.approved), None)
+    if rejected is not None:
+        return rejected.message
+    return found if found.savings >= _AS_GOOD * command.savings else _NEW_RESULTS
 
 
 def _matched(
