@@ -4,7 +4,14 @@ import pytest
 from msgspec.structs import replace
 
 from karpenter.apis import labels
-from karpenter.apis.core import IntOrString, Pod, PodTemplateSpec, TemplateMeta
+from karpenter.apis.core import (
+    IntOrString,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSpec,
+    Pod,
+    PodTemplateSpec,
+    TemplateMeta,
+)
 from karpenter.apis.meta import Condition, LabelSelector, ObjectMeta
 from karpenter.apis.workloads import (
     Deployment,
@@ -24,6 +31,7 @@ from karpenter.disruption.surge import (
     surge_and_unavailable,
     why_no_surge,
     why_no_surge_of,
+    why_no_surge_with,
 )
 from karpenter.model.pdbs import PdbLimits
 from karpenter.model.pods import asks_for_surge, expects_stand_in
@@ -171,6 +179,30 @@ def test_who_else_cannot_surge(kind: str | None, why: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("modes", "shared"),
+    [
+        ([["ReadWriteMany"]], True),
+        ([["ReadOnlyMany"], ["ReadWriteOnce", "ReadWriteMany"]], True),
+        ([["ReadWriteOnce"]], False),
+        ([["ReadWriteMany"], ["ReadWriteOncePod"]], False),
+        ([], True),
+    ],
+)
+def test_volumes_that_two_pods_cannot_share(modes: list[list[str]], shared: bool) -> None:
+    """A stand-in would wait for the volume, and the pod for its stand-in: that is not begun."""
+    claims = [
+        PersistentVolumeClaim(
+            metadata=ObjectMeta(name=f"data-{i}", namespace="default"),
+            spec=PersistentVolumeClaimSpec(access_modes=each),
+        )
+        for i, each in enumerate(modes)
+    ]
+    why = why_no_surge_with(claims)
+    assert (why == "") is shared
+    assert shared or why.startswith(f"PersistentVolumeClaim default/data-{len(modes) - 1} (ReadWriteOnce")
+
+
+@pytest.mark.parametrize(
     ("made", "step"),
     [
         (a_deployment(), "roll"),
@@ -189,6 +221,17 @@ def test_one_rollout_a_drain_and_one_at_a_time(made: Deployment, step: str) -> N
     assert surge.step == step
     assert (surge.block is None) == (step == "evict")
     assert bool(surge.impossible) == (step == "evict")
+
+
+def test_no_rollout_takes_a_protected_pod() -> None:
+    """One that is under way already is waited for; none is begun while another pod must not be disrupted."""
+    held = a_pod("web-2", annotations={labels.DO_NOT_DISRUPT: "true"})
+    surge = plan_surge(web(), a_deployment(2, surge=1, unavailable=0), NODE, held)
+    assert surge.step == "wait"
+    assert surge.block is not None
+    assert (surge.block.pod, surge.block.kind, surge.block.permanent) == ("default/web-1", "surge", True)
+    assert "a rollout would take pod default/web-2" in surge.block.message
+    assert plan_surge(web(), a_deployment(marked_for=NODE), NODE, held).step == "wait"
 
 
 def test_a_pod_of_the_rollout_for_this_node_goes_as_any_other() -> None:

@@ -1,12 +1,11 @@
 """Replacing without downtime: pods that opted in have their stand-in Ready before a drain takes them."""
 
-from collections import Counter
 from typing import Any
 
 import pytest
 
 from karpenter.apis import conditions, labels
-from karpenter.apis.core import Node
+from karpenter.apis.core import Node, Pod
 from karpenter.apis.karpenter import NodeClaim
 from karpenter.apis.workloads import Deployment, ReplicaSet
 from karpenter.base.virtualtime import run_virtual
@@ -14,40 +13,13 @@ from karpenter.embedded.store import Journal
 from karpenter.kube.errors import Forbidden
 from karpenter.kube.patch import merge
 from karpenter.testing.manifests import deployment, disruption_budget, node_class, pool
+from karpenter.testing.serving import ServingWatch
 from karpenter.testing.world import World, world
 
 SURGE = {labels.SURGE: "true"}
 _SELECTOR = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
 APART = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_SELECTOR]}}
 NEVER_LESS = {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
-
-
-class Watcher:
-    """Sees every write of a pod, and how many pods of each app were Ready and staying at the least."""
-
-    def __init__(self, w: World) -> None:
-        self.least: Counter[str] = Counter()
-        self._now: dict[str, dict[str, bool]] = {}
-        self._w = w
-        w.watchdog.then = self._look
-
-    def begin(self) -> None:
-        """Count from here on."""
-        self.least = Counter({app: sum(pods.values()) for app, pods in self._now.items()})
-
-    def _look(self, entry: Journal) -> None:
-        if entry.group_resource != "pods":
-            return
-        pod = entry.record.object()
-        app = pod["metadata"].get("labels", {}).get("app", "")
-        ready = any(
-            c["type"] == "Ready" and c["status"] == "True"
-            for c in pod.get("status", {}).get("conditions", [])
-        )
-        stays = entry.type != "DELETED" and "deletionTimestamp" not in pod["metadata"]
-        pods = self._now.setdefault(app, {})
-        pods[pod["metadata"]["name"]] = ready and stays
-        self.least[app] = min(self.least.get(app, 0), sum(pods.values()))
 
 
 def slow(name: str = "web", replicas: int = 1, **fields: Any) -> dict[str, Any]:
@@ -72,8 +44,8 @@ async def _until_gone(w: World, claim: str, *, within: float = 200.0) -> None:
     await w.until(f"{claim} is gone", gone, within=within)
 
 
-async def _start(w: World, *manifests: dict[str, Any]) -> Watcher:
-    watcher = Watcher(w)
+async def _start(w: World, *manifests: dict[str, Any]) -> ServingWatch:
+    watcher = ServingWatch(w.watchdog)
     await w.apply([node_class(), pool(consolidate_after="Never"), *manifests])
     await w.wait(1)
     await w.until_settled()
@@ -150,7 +122,7 @@ def test_a_killed_operator_neither_forgets_nor_repeats_a_rollout(writes: int) ->
             (old,) = await w.claims()
             await w.client.delete(NodeClaim, old.name)
             count = {"left": writes}
-            look = watcher._look
+            look = watcher.look
 
             def then(entry: Journal) -> None:
                 look(entry)
@@ -165,6 +137,79 @@ def test_a_killed_operator_neither_forgets_nor_repeats_a_rollout(writes: int) ->
             await w.until_replicas("web", 1)
             assert watcher.least["web"] == 1
             assert await _replica_sets(w, "web") == 2
+
+    run_virtual(scenario())
+
+
+def test_a_rollout_that_begins_at_the_same_moment_is_enough() -> None:
+    """The user's change arrives between our look and our own: ours is dropped, theirs brings the stand-in."""
+
+    async def scenario() -> None:
+        async with world() as w:
+            watcher = await _start(w, slow(), disruption_budget("web", minAvailable=1))
+            (old,) = await w.claims()
+            request = w.operator.client.transport.request
+            raced: list[str] = []
+
+            async def racing(method: str, path: str, **rest: Any) -> Any:
+                if method == "PATCH" and path.endswith("/deployments/web") and not raced:
+                    raced.append(path)
+                    change = {"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}}
+                    await w.client.patch(Deployment, "web", merge(change), namespace="default")
+                    await w.wait(0.5)
+                return await request(method, path, **rest)
+
+            w.operator.client.transport.request = racing  # type: ignore[method-assign]
+            await w.client.delete(NodeClaim, old.name)
+            await _until_gone(w, old.name)
+            await w.until_replicas("web", 1)
+            assert raced
+            assert await _replica_sets(w, "web") == 2
+            assert watcher.least["web"] == 1
+
+    run_virtual(scenario())
+
+
+def test_a_sibling_on_a_node_that_is_about_to_go_does_not_count() -> None:
+    """Of two pods the second may not leave because of the first, which will have to leave, too."""
+
+    async def scenario() -> None:
+        async with world() as w:
+            watcher = await _start(w, slow(replicas=2, affinity=APART))
+            first, second = await w.nodes()
+            taint = {"key": labels.DISRUPTED_TAINT, "effect": "NoSchedule"}
+            await w.client.patch(Node, first.name, merge({"spec": {"taints": [taint]}}))
+            await w.client.delete(Node, second.name)
+            await w.wait(3)
+            assert await _replica_sets(w, "web") == 2
+            await _until_gone(w, second.name)
+            assert watcher.least["web"] == 2
+
+    run_virtual(scenario())
+
+
+def test_pods_that_must_not_be_disrupted_are_not_rolled_out() -> None:
+    """A rollout replaces all pods: while one is protected it does not begin, and that is said."""
+
+    async def scenario() -> None:
+        async with world() as w:
+            made = with_strategy(slow(replicas=2, affinity=APART), NEVER_LESS)
+            watcher = await _start(w, made, disruption_budget("web", maxUnavailable=0))
+            held, going = await w.pods("web")
+            protected = merge({"metadata": {"annotations": {labels.DO_NOT_DISRUPT: "true"}}})
+            await w.client.patch(Pod, held.name, protected, namespace="default")
+            (old,) = [c for c in await w.claims() if c.status.node_name == going.spec.node_name]
+            await w.client.delete(NodeClaim, old.name)
+            await w.wait(100)
+            assert await _replica_sets(w, "web") == 1
+            (claim,) = [c for c in await w.claims() if c.name == old.name]
+            drained = conditions.get(claim.status.conditions, "Drained")
+            assert drained is not None
+            assert f"a rollout would take pod {held.key}" in drained.message
+            free = merge({"metadata": {"annotations": {labels.DO_NOT_DISRUPT: None}}})
+            await w.client.patch(Pod, held.name, free, namespace="default")
+            await _until_gone(w, old.name)
+            assert watcher.least["web"] == 2
 
     run_virtual(scenario())
 
@@ -253,6 +298,32 @@ def test_a_stateful_set_goes_as_any_other() -> None:
     run_virtual(scenario())
 
 
+def test_a_volume_only_one_node_can_have_is_named() -> None:
+    """Its stand-in could never start while it runs: no rollout is begun, and the pod goes as any other."""
+
+    async def scenario() -> None:
+        async with world() as w:
+            volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+            claim = {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": "data", "namespace": "default"},
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "resources": {"requests": {"storage": "1Gi"}},
+                },
+            }
+            await _start(w, claim, slow(volumes=[volume]))
+            (old,) = await w.claims()
+            await w.client.delete(NodeClaim, old.name)
+            await _until_gone(w, old.name)
+            assert await _replica_sets(w, "web") == 1
+            (event,) = await w.events("SurgeImpossible")
+            assert "PersistentVolumeClaim default/data (ReadWriteOnce)" in event.message
+
+    run_virtual(scenario())
+
+
 def test_without_the_right_to_patch_deployments_it_is_said() -> None:
     """The drain does not fail for it: the pod goes as any other, and the event names what is missing."""
 
@@ -283,7 +354,7 @@ def test_a_stand_in_that_never_comes_up_is_told_of() -> None:
     async def scenario() -> None:
         async with world() as w:
             made = deployment("web", 1, annotations={**SURGE, "pod-ready.stage.kwok.x-k8s.io/delay": "20m"})
-            watcher = Watcher(w)
+            watcher = ServingWatch(w.watchdog)
             await w.apply([node_class(), pool(consolidate_after="Never"), made])
             await w.wait(1500)
             watcher.begin()

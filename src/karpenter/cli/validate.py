@@ -15,6 +15,7 @@ from karpenter.apis.nodepool_validation import validate_nodepool, validate_overl
 from karpenter.apis.retired import retired_errors
 from karpenter.apis.validation import FieldError, SchemaValidator
 from karpenter.cli.lint import Catalogue, Severity, lint_pool, lint_together
+from karpenter.cli.lint_workloads import lint_workloads
 from karpenter.cli.manifests import Document, Unreadable, read_manifests
 from karpenter.cloudprovider.overlayevaluation import PoolTypes, evaluate
 from karpenter.cloudprovider.overlays import pool_labels
@@ -133,6 +134,8 @@ def judge(documents: Sequence[Document], catalogue: Catalogue) -> Iterator[Findi
             yield _finding(document, severity, error)
     for index, (severity, error) in lint_together([pool for _, pool in pools], catalogue):
         yield _finding(pools[index][0], severity, error)
+    for index, (severity, error) in lint_workloads([document.obj for document in documents]):
+        yield _finding(documents[index], severity, error)
     for index, error in _overlay_conflicts([o for _, o in overlays], [p for _, p in pools], catalogue):
         yield _finding(overlays[index][0], "error", error)
 

@@ -92,7 +92,7 @@ def in_order(blocks: Iterable[DrainBlock], *, deadline: float | None = None) -> 
 def eviction_block(pod: Pod, limits: PdbLimits, now: float) -> DrainBlock | None:
     """Return what keeps a running pod from being evicted at `now`; None when nothing seems to."""
     if podlib.do_not_disrupt_active(pod, now):
-        return _protection(pod)
+        return protection(pod)
     covering = limits.matching(pod)
     if len(covering) > 1 and podlib.is_active(pod):
         names = ", ".join(pdb.key for pdb in covering)
@@ -109,8 +109,8 @@ def eviction_block(pod: Pod, limits: PdbLimits, now: float) -> DrainBlock | None
             return DrainBlock(
                 pod=pod.key,
                 kind="pdbNever",
-                message=f"PodDisruptionBudget {pdb.key}: {_rule(pdb)} can never allow an eviction",
-                remedy=_way_out(pdb) + _surge(pod),
+                message=f"PodDisruptionBudget {pdb.key}: {rule(pdb)} can never allow an eviction",
+                remedy=way_out(pdb) + _surge(pod),
                 permanent=True,
             )
         if said == "notNow":
@@ -181,7 +181,7 @@ def _cause(message: str, remedy: str, pods: list[str]) -> str:
     return f"{subject}{message}" + (f"; {remedy}" if remedy else "")
 
 
-def _protection(pod: Pod) -> DrainBlock:
+def protection(pod: Pod) -> DrainBlock:
     """Return the block of a do-not-disrupt pod, with how long it holds."""
     text = pod.metadata.annotations[labels.DO_NOT_DISRUPT]
     if text == "true":
@@ -213,11 +213,11 @@ def _not_now(pod: Pod, pdb: PodDisruptionBudget) -> DrainBlock:
         remedy = f"{short} more of its pods must become Ready" if short > 0 else ""
         if not status.current_healthy and pdb.spec.unhealthy_pod_eviction_policy != "AlwaysAllow":
             remedy += ", or unhealthyPodEvictionPolicy: AlwaysAllow lets unready ones go"
-    message = f"PodDisruptionBudget {pdb.key}: {_rule(pdb)}: {why}"
+    message = f"PodDisruptionBudget {pdb.key}: {rule(pdb)}: {why}"
     return DrainBlock(pod=pod.key, kind="pdbNotNow", message=message, remedy=remedy, permanent=False)
 
 
-def _rule(pdb: PodDisruptionBudget) -> str:
+def rule(pdb: PodDisruptionBudget) -> str:
     """Return the budget's own words, and over how many pods it counts."""
     spec, count = pdb.spec, pdb.status.expected_pods
     if spec.min_available is None:
@@ -227,7 +227,7 @@ def _rule(pdb: PodDisruptionBudget) -> str:
     return f"{text} of {count} pod{'' if count == 1 else 's'}" if count else text
 
 
-def _way_out(pdb: PodDisruptionBudget) -> str:
+def way_out(pdb: PodDisruptionBudget) -> str:
     """Return the smallest changes after which a budget that never allows anything would."""
     least = pdb.spec.min_available
     if least is None:

@@ -6,16 +6,17 @@ least one and `maxUnavailable` none, a Deployment makes the new pod first and le
 one is ready. The node that drains is tainted, so the new pod comes up elsewhere.
 """
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
 
 from karpenter.apis import labels
 from karpenter.apis.conditions import get
-from karpenter.apis.core import IntOrString, Pod
+from karpenter.apis.core import IntOrString, PersistentVolumeClaim, Pod
 from karpenter.apis.meta import OwnerReference
 from karpenter.apis.workloads import Deployment
-from karpenter.disruption.drainblocks import DrainBlock
+from karpenter.disruption.drainblocks import DrainBlock, protection
 from karpenter.model.pdbs import PdbLimits, answer, is_ready
 from karpenter.model.pods import asks_for_surge
 
@@ -23,6 +24,7 @@ Step = Literal["evict", "roll", "wait"]
 """Let the pod go as any other; start a rollout; or wait for the one that is under way."""
 
 _DEFAULT_SHARE = "25%"
+_SHARED_MODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 
 
 class Surge(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,9 +51,10 @@ def bears_eviction(pod: Pod, limits: PdbLimits, others_ready: int) -> bool:
     return others_ready > 0
 
 
-def plan_surge(pod: Pod, deployment: Deployment, node_uid: str) -> Surge:
+def plan_surge(pod: Pod, deployment: Deployment, node_uid: str, protected: Pod | None = None) -> Surge:
     """Return the next step for a pod of `deployment` that cannot bear an eviction.
 
+    `protected` is another of its pods that must not be disrupted: a rollout would take it, too, and waits.
     `node_uid` is of the node that drains. It marks the template of the rollout, so that whoever looks next,
     after a restart too, knows that it was asked for: one rollout a drain, one at a time a Deployment.
     """
@@ -63,7 +66,18 @@ def plan_surge(pod: Pod, deployment: Deployment, node_uid: str) -> Surge:
         return Surge(step="evict", impossible=why)
     if marked or is_rolling_out(deployment):
         return Surge(step="wait", block=_underway(pod, deployment, ours=marked))
+    if protected is not None:
+        return Surge(step="wait", block=_after(pod, protection(protected)))
     return Surge(step="roll", block=_underway(pod, deployment, ours=True))
+
+
+def is_surging_for(deployment: Deployment, node_uid: str) -> bool:
+    """Tell whether the rollout that was asked for when this node began to drain is still under way.
+
+    Then its pods wait for it, whether they could bear an eviction by now or not: it has begun.
+    """
+    marked = deployment.spec.template.metadata.annotations.get(labels.SURGED_FOR) == node_uid
+    return marked and is_rolling_out(deployment)
 
 
 def why_no_surge(deployment: Deployment) -> str:
@@ -93,6 +107,15 @@ def moves_freely(pod: Pod, deployment: Deployment) -> bool:
     """
     replicas = 1 if deployment.spec.replicas is None else deployment.spec.replicas
     return asks_for_surge(pod) and replicas == 1 and not why_no_surge(deployment)
+
+
+def why_no_surge_with(claims: Iterable[PersistentVolumeClaim]) -> str:
+    """Return why two pods on two nodes could not share the volumes of these claims; empty when they could."""
+    for claim in claims:
+        if not _SHARED_MODES.intersection(claim.spec.access_modes):
+            modes = ", ".join(claim.spec.access_modes) or "no access mode"
+            return f"PersistentVolumeClaim {claim.key} ({modes}) cannot be on two nodes at a time"
+    return ""
 
 
 def why_no_surge_of(owner: OwnerReference | None) -> str:
@@ -129,6 +152,12 @@ def _count(value: IntOrString | None, total: int, *, up: bool) -> int:
         return chosen
     hundredths = int(chosen.removesuffix("%") or 0) * total
     return -(-hundredths // 100) if up else hundredths // 100
+
+
+def _after(pod: Pod, other: DrainBlock) -> DrainBlock:
+    """Return the block of a pod whose stand-in waits for what protects another pod."""
+    text = f"its stand-in waits: a rollout would take pod {other.pod}, and {other.message}"
+    return msgspec.structs.replace(other, pod=pod.key, kind="surge", message=text)
 
 
 def _underway(pod: Pod, deployment: Deployment, *, ours: bool) -> DrainBlock:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 from msgspec.structs import replace
 
 from karpenter.apis import labels
@@ -101,25 +102,34 @@ def test_the_reason_is_why_the_node_goes() -> None:
     run_virtual(scenario())
 
 
-def test_a_refusal_is_told_with_the_pod_and_the_sum() -> None:
-    """Also before the drain itself has looked at the pod."""
+@pytest.mark.parametrize(
+    ("budgets", "code", "why"),
+    [
+        (["one"], "429", "default/one: minAvailable 100% of 1 pod can never allow an eviction"),
+        (["one", "two"], "500", "PodDisruptionBudgets default/one, default/two cover it"),
+    ],
+)
+def test_a_refusal_is_told_with_the_pod_and_the_sum(budgets: list[str], code: str, why: str) -> None:
+    """Also before the drain itself has looked at the pod; it is not an error, and tried again."""
 
     async def scenario() -> None:
         async with a_queue() as (env, queue):
             pod = await _bound(env)
             selector = LabelSelector(match_labels={"app": "web"})
-            await env.create(
-                PodDisruptionBudget(
-                    metadata=ObjectMeta(name="budget", namespace="default"),
-                    spec=PodDisruptionBudgetSpec(min_available="100%", selector=selector),
-                )
-            )
+            for name in budgets:
+                spec = PodDisruptionBudgetSpec(min_available="100%", selector=selector)
+                meta = ObjectMeta(name=name, namespace="default")
+                await env.create(PodDisruptionBudget(metadata=meta, spec=spec))
             await env.wait(2)
             queue.add(pod, None)
             event = await env.expect_event("FailedDraining")
             assert event.involved_object.name == "node"
-            assert event.message.startswith("Failed to drain node: pod default/web: PodDisruptionBudget ")
-            assert "can never allow an eviction" in event.message
+            assert event.message.startswith("Failed to drain node: pod default/web: PodDisruptionBudget")
+            assert why in event.message
+            await env.wait(5)
+            assert refusals(env, code) > 1
+            errors = env.metric("controller_runtime_reconcile_errors_total", controller="eviction-queue")
+            assert errors == 0
 
     run_virtual(scenario())
 
@@ -196,6 +206,34 @@ def test_refusals_are_tried_again_ever_more_slowly() -> None:
             assert 2 <= counts[-1] <= 4
             await env.client.delete(PodDisruptionBudget, "budget", namespace="default")
             await env.wait(12)
+            assert await _going(env) is not None
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_budget_that_gives_way_is_heard_of_at_once(deleted: bool) -> None:
+    """No back-off keeps a pod once its budget has been loosened or is gone."""
+
+    async def scenario() -> None:
+        async with a_queue() as (env, queue):
+            pod = await _bound(env)
+            selector = LabelSelector(match_labels={"app": "web"})
+            spec = PodDisruptionBudgetSpec(max_unavailable=0, selector=selector)
+            meta = ObjectMeta(name="budget", namespace="default")
+            await env.create(PodDisruptionBudget(metadata=meta, spec=spec))
+            ready = merge({"status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+            await env.client.patch(Pod, "web", ready, namespace="default", subresource="status")
+            await env.wait(2)
+            queue.add(pod, None)
+            await env.wait(61.3)
+            assert await _going(env) is None
+            if deleted:
+                await env.client.delete(PodDisruptionBudget, "budget", namespace="default")
+            else:
+                loosened = merge({"spec": {"maxUnavailable": 1}})
+                await env.client.patch(PodDisruptionBudget, "budget", loosened, namespace="default")
+            await env.wait(0.3)
             assert await _going(env) is not None
 
     run_virtual(scenario())

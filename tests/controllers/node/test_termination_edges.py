@@ -323,6 +323,34 @@ def test_an_empty_node_is_not_called_drained_before_five_seconds() -> None:
     run_virtual(scenario())
 
 
+def test_the_first_cause_is_written_at_once_further_ones_now_and_then() -> None:
+    """A drain that began freely tells within a second what holds it up; changes follow within ten."""
+
+    async def scenario() -> None:
+        async with environment(rooms=ROOMS) as env:
+            await _a_node(env)
+            await _a_claim(env)
+            await _a_pod(env, spec={"termination_grace_period_seconds": 30})
+            await _delete_node(env)
+            await env.wait(2)
+            await _a_pod(env, "first", annotations=HELD)
+            await env.wait(1)
+            assert "default/first" in await _words(env)
+            await _a_pod(env, "another", annotations=HELD)
+            await env.wait(1)
+            assert "default/another" not in await _words(env)
+            await env.wait(20)
+            assert "default/another" in await _words(env)
+
+    run_virtual(scenario())
+
+
+async def _words(env: Environment) -> str:
+    claim = await env.client.get(NodeClaim, "claim")
+    found = conditions.get(claim.status.conditions, "Drained")
+    return found.message if found else ""
+
+
 def test_volumes_of_pods_that_stay_are_not_waited_for() -> None:
     """Nor those a staying pod shares with one that goes; those of pods that go are."""
 
@@ -364,10 +392,30 @@ def test_volumes_that_stay_attached_past_the_deadline_are_told_of() -> None:
             await env.wait(28)
             assert await _condition(env, "VolumesDetached") == ("Unknown", "AwaitingVolumeDetachment")
             await env.wait(4)
+            assert await _condition(env, "InstanceTerminating") == ("True", "InstanceTerminating")
             claim = await env.client.get(NodeClaim, "claim")
             found = conditions.get(claim.status.conditions, "VolumesDetached")
             assert found is not None
             assert (found.status, found.reason) == ("False", "TerminationGracePeriodElapsed")
+
+    run_virtual(scenario())
+
+
+def test_a_node_torn_away_counts_as_blocked_no_more() -> None:
+    """When somebody takes our finalizer off, the gauges do not go on counting the Node."""
+
+    async def scenario() -> None:
+        async with environment(rooms=ROOMS) as env:
+            await _a_node(env)
+            await _a_claim(env)
+            await _a_pod(env, annotations=HELD)
+            await _delete_node(env)
+            await env.wait(5)
+            held = {"nodepool": "default", "reason": "doNotDisrupt"}
+            assert env.metric("karpenter_nodes_drain_blocked", **held) == 1
+            await env.client.patch(Node, "node", merge({"metadata": {"finalizers": None}}))
+            await env.wait(1)
+            assert env.metric("karpenter_nodes_drain_blocked", **held) == 0
 
     run_virtual(scenario())
 

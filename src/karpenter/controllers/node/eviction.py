@@ -8,11 +8,14 @@ import structlog
 
 from karpenter.apis.conditions import get
 from karpenter.apis.core import Node, Pod
+from karpenter.apis.selectors import label_selector_matches
+from karpenter.apis.workloads import PodDisruptionBudget
 from karpenter.base.timestamps import format_time
 from karpenter.controllers.context import Context
 from karpenter.controllers.node.blockers import Blockers
 from karpenter.controllers.node.drain import grace_seconds, needs_force_delete
 from karpenter.kube.errors import ApiError, Conflict, NotFound, TooManyRequests
+from karpenter.kube.informer import Change
 from karpenter.model import pods as podlib
 from karpenter.runtime import Backoff, Controller, Requeue, Result
 
@@ -46,6 +49,23 @@ class EvictionQueue:
             concurrency=context.settings.concurrency(100, 5000),
             backoff=Backoff(0.1, 10.0),
         )
+        context.cache.informer(PodDisruptionBudget).subscribe(self._on_budget)
+
+    def _on_budget(self, change: Change[PodDisruptionBudget]) -> None:
+        """Try at once, past their back-off, as many pods as a budget newly allows; all when it is gone."""
+        budget, gone = change.object, change.type == "DELETED"
+        allowed = budget.status.disruptions_allowed
+        before = change.old.status.disruptions_allowed if change.old is not None else 0
+        if not gone and allowed <= before:
+            return
+        held = [key for key in sorted(self._wanted) if self._is_covered(key, budget)]
+        for key in held if gone else held[:allowed]:
+            self.controller.enqueue(key)
+
+    def _is_covered(self, key: str, budget: PodDisruptionBudget) -> bool:
+        namespace, _, name = key.partition("/")
+        pod = self._pods.get(name, namespace) if namespace == budget.namespace else None
+        return pod is not None and label_selector_matches(budget.spec.selector, pod.metadata.labels)
 
     def add(self, pod: Pod, deadline: float | None) -> None:
         """Ask for the end of `pod`; of two deadlines the earlier counts."""

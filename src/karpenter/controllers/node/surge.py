@@ -21,9 +21,11 @@ from karpenter.disruption.drainblocks import DrainBlock
 from karpenter.disruption.surge import (
     Surge,
     bears_eviction,
+    is_surging_for,
     moves_freely,
     plan_surge,
     why_no_surge_of,
+    why_no_surge_with,
 )
 from karpenter.kube.errors import Conflict, Forbidden, NotFound
 from karpenter.kube.patch import merge
@@ -82,7 +84,7 @@ class Surges:
                 except Forbidden:
                     return Result(LOOK_SECONDS)  # a drain that comes to it says what is missing
             deployment = seen[owner.uid]
-            if deployment is not None and moves_freely(pod, deployment):
+            if deployment is not None and moves_freely(pod, deployment) and not self._unshared(pod):
                 found.add(pod.key)
         self._context.cluster.note_stand_ins(frozenset(found))
         return Result(LOOK_SECONDS)
@@ -95,15 +97,17 @@ class Surges:
         seen: dict[str, Deployment | None] = {}
         for pod in pods:
             wanted = podlib.asks_for_surge(pod) and podlib.is_evictable(pod, now)
-            if not wanted or needs_force_delete(pod, now, deadline) or self._bears(pod):
+            if not wanted or needs_force_delete(pod, now, deadline):
                 evict.append(pod)
                 continue
-            surge = await self._surge(node, pod, seen)
+            bears = self._bears(pod)
+            surge = await self._surge(node, pod, seen, bears=bears)
             if surge.block is not None:
                 blocks.append(surge.block)
             if surge.step == "evict":
                 evict.append(pod)
-                self._tell_impossible(pod, surge.impossible)
+                if surge.impossible and not bears:
+                    self._tell_impossible(pod, surge.impossible)
         return Held(evict=tuple(evict), blocks=tuple(blocks))
 
     def _bears(self, pod: Pod) -> bool:
@@ -122,22 +126,40 @@ class Surges:
         )
         return is_ready(pod) and podlib.is_active(pod) and not going
 
-    async def _surge(self, node: Node, pod: Pod, seen: dict[str, Deployment | None]) -> Surge:
+    async def _surge(self, node: Node, pod: Pod, seen: dict[str, Deployment | None], *, bears: bool) -> Surge:
+        """Return what comes of a pod, with its rollout begun if it is to; `bears`: it could go without."""
         owner = _controller(pod)
         if owner is None or owner.kind != "ReplicaSet":
             return Surge(step="evict", impossible=why_no_surge_of(owner))
+        unshared = self._unshared(pod)
+        if unshared:
+            return Surge(step="evict", impossible=unshared)
         try:
             if owner.uid not in seen:
                 seen[owner.uid] = await self._deployment(owner.name, pod.namespace)
             deployment = seen[owner.uid]
             if deployment is None:
                 return Surge(step="evict", impossible=why_no_surge_of(owner))
-            surge = plan_surge(pod, deployment, node.metadata.uid)
+            if bears and not is_surging_for(deployment, node.metadata.uid):
+                return Surge(step="evict")
+            surge = plan_surge(pod, deployment, node.metadata.uid, self._protected(owner))
             if surge.step == "roll":
                 seen[owner.uid] = await self._roll(node, pod, deployment)
         except Forbidden as error:
             return Surge(step="evict", impossible=f"the operator lacks a right: {error.message}")
         return surge
+
+    def _protected(self, owner: OwnerReference) -> Pod | None:
+        """Return a pod of a ReplicaSet that must not be disrupted now."""
+        now = self._context.clock.now()
+        peers = self._pods.by_index(_OWNER, owner.uid)
+        return next((p for p in peers if not podlib.is_disruptable(p, now)), None)
+
+    def _unshared(self, pod: Pod) -> str:
+        """Return which of the pod's volumes its stand-in could not have at the same time, and why."""
+        claims = self._context.cluster.volume_claims()
+        keys = [podlib.volume_claim_key(pod, volume) for volume in pod.spec.volumes if not volume.ephemeral]
+        return why_no_surge_with(claims[key] for key in keys if key in claims)
 
     async def _deployment(self, replica_set: str, namespace: str) -> Deployment | None:
         """Return the Deployment that owns a ReplicaSet; None when there is none."""
