@@ -189,3 +189,26 @@ def test_a_cloud_that_fails_to_end_a_machine_is_asked_again() -> None:
             await env.expect("the claim is gone", lambda: _is_gone(env, claim), within=70)
 
     run_virtual(scenario())
+
+
+def test_a_claim_that_others_hold_is_not_ended_twice() -> None:
+    """When our finalizer is off, somebody else's keeps the object, and nothing more is done to it."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            claim = await _claim(env)
+            both = [known.TERMINATION_FINALIZER, "example.com/hold"]
+            await env.client.patch(NodeClaim, claim.name, merge({"metadata": {"finalizers": both}}))
+            await env.client.delete(NodeClaim, claim.name)
+            await env.wait(2)
+            await _let_go(env, claim.status.node_name)
+            await env.wait(120)
+            left = await env.client.get(NodeClaim, claim.name)
+            assert left.metadata.finalizers == ["example.com/hold"]
+            place = {key: claim.metadata.labels[label] for key, label in _PLACE.items()}
+            assert env.metric("karpenter_nodeclaims_terminated_total", nodepool="default", **place) == 1
+
+    run_virtual(scenario())
+
+
+_PLACE = {"capacity_type": known.CAPACITY_TYPE, "zone": known.ZONE}
