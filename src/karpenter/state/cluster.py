@@ -212,14 +212,22 @@ class Cluster:
 
     def pool_commitment(self, pool: str) -> Resources:
         """Return the most that a pool may come to have: as `pool_resources`, but unlaunched claims count
-        with the largest type they allow. Limits are held against this."""
+        with the largest type they allow, and machines that go only when their replacements are there count
+        until then. Limits are held against this."""
         result: Resources = {}
         for row in self.nodes():
-            if row.nodepool != pool or row.marked_for_deletion or row.claim is None:
+            if row.nodepool != pool or row.claim is None or self._is_leaving(row):
                 continue
             planned = self._planned.get(row.claim.name) if not row.provider_id else None
             result = add(result, planned.most if planned is not None else row.capacity)
         return result
+
+    def _is_leaving(self, row: NodeView) -> bool:
+        """Tell whether a machine's end has begun, not only been decided."""
+        if not row.marked_for_deletion:
+            return False
+        node_goes = row.node is not None and row.node.deleting
+        return node_goes or row.claim is None or self.is_ending(row.claim)
 
     def as_spread(self, pod: Pod) -> Pod:
         """Return `pod` with the topology spread constraints that hold for it: its own, or the defaults."""
@@ -228,11 +236,11 @@ class Cluster:
     def price_commitments(self) -> dict[str, int]:
         """Return what each pool's machines and claims on their way cost, micro-USD per hour.
 
-        As with other limits, what is marked for deletion does not count.
+        As with other limits, what is on its way out does not count.
         """
         found: dict[str, int] = {}
         for row in self.nodes():
-            if row.nodepool and row.claim is not None and not row.marked_for_deletion:
+            if row.nodepool and row.claim is not None and not self._is_leaving(row):
                 found[row.nodepool] = found.get(row.nodepool, 0) + self._catalogues.commitment(row.claim)
         return found
 

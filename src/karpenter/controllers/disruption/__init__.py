@@ -17,12 +17,12 @@ __all__ = ["build"]
 
 def build(context: Context) -> list[Controller | Singleton]:
     """Return the two loops of disruption, the queue they share, and what watches over drift."""
-    quick, thorough = searches.quick(context.settings), searches.thorough(context.settings)
+    quick, thorough = searches.quick(), searches.thorough(context.settings)
     halts = Halts(context)
     queue = CommandQueue(context, halts)
     survey = Survey(context, lambda: queue.underway)
     desk = Desk(context, survey, halts, context.executor.aside())
-    queue.validate = SecondLook(context, survey, desk, [*quick, *thorough])
+    queue.validate = SecondLook(context, survey, desk)
     reporter = Reporter(context, context.cluster.verdicts)
     first = DisruptionLoop(
         context,
@@ -34,14 +34,14 @@ def build(context: Context) -> list[Controller | Singleton]:
         reporter=reporter,
         leftovers=Leftovers(context, queue),
     )
+    aside = Survey(context, lambda: queue.underway)
     second = DisruptionLoop(
         context,
         "disruption.consolidation",
         thorough,
-        survey=Survey(context, lambda: queue.underway),
-        desk=Desk(context, survey, halts, context.executor.aside()),
+        survey=aside,
+        desk=Desk(context, aside, halts, context.executor.aside()),
         queue=queue,
         reporter=reporter,
     )
-    loops = [first.controller, *([second.controller] if thorough else [])]
-    return [*loops, queue.controller, halts.controller]
+    return [first.controller, second.controller, queue.controller, halts.controller]

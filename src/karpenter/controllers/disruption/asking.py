@@ -8,11 +8,15 @@ from karpenter.controllers.context import Context
 from karpenter.controllers.disruption.halts import Halts
 from karpenter.controllers.disruption.patience import Patience
 from karpenter.controllers.disruption.survey import Survey, View
+from karpenter.disruption.budgets import Reason
 from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
+from karpenter.disruption.consolidation import why_not
+from karpenter.disruption.drift import drifted_since
 from karpenter.disruption.restarts import Restarts
 from karpenter.disruption.rounds import Decision, Policy, Round, Search
 from karpenter.disruption.simulation import Simulator
+from karpenter.disruption.validation import Validity, validated
 from karpenter.disruption.verdicts import Verdict
 from karpenter.runtime import Executor
 
@@ -55,9 +59,10 @@ class Desk:
         """Let `search` decide on `view`."""
         a_round, patience = await self.round(view)
         a_round, held = self._without_halted(search, a_round)
-        a_round, awaited = _without_awaited(search, a_round)
+        a_round, awaited = _without_awaited(search.reason, a_round)
+        a_round, unfit = _without_unfit(search, a_round)
         decision: Decision = await self._executor.run(search, a_round)
-        verdicts = sorted((*decision.verdicts, *held, *awaited), key=lambda v: v.node)
+        verdicts = sorted((*decision.verdicts, *held, *awaited, *unfit), key=lambda v: v.node)
         replaced = Decision(
             commands=tuple(c for c in decision.commands if c.candidates),
             verdicts=tuple(verdicts),
@@ -66,6 +71,14 @@ class Desk:
             settled=decision.settled and not held and not patience.ran_out,
         )
         return Answer(replaced, patience.ran_out)
+
+    async def validate(self, command: Command, view: View) -> Validity:
+        """Return what holds of `command` by what `view` shows."""
+        a_round, _ = await self.round(view)
+        a_round, _ = _without_awaited(command.reason, a_round)
+        budget = self._context.settings.solve_budget if command.method == "sets" else None
+        validity: Validity = await self._executor.run(partial(validated, budget=budget), command, a_round)
+        return validity
 
     async def round(self, view: View) -> tuple[Round, Patience]:
         """Return the question that `view` comes to, and the time there is for it."""
@@ -115,7 +128,7 @@ class Desk:
                 remedy=f"see condition DriftHalted of nodepool/{candidate.pool.name}",
             )
             for candidate in a_round.eventual
-            if why.get(candidate.pool.name) and _is_drifted(candidate)
+            if why.get(candidate.pool.name) and drifted_since(candidate) is not None
         ]
         free = a_round._replace(
             candidates=_kept(a_round.candidates, why), eventual=_kept(a_round.eventual, why)
@@ -127,23 +140,25 @@ def _kept(candidates: Sequence[Candidate], why: dict[str, str]) -> tuple[Candida
     return tuple(c for c in candidates if not why.get(c.pool.name))
 
 
-def _is_drifted(candidate: Candidate) -> bool:
-    claim = candidate.node.claim
-    return claim is not None and any(
-        c.type == "Drifted" and c.status == "True" for c in claim.status.conditions
-    )
+def _without_unfit(search: Search, a_round: Round) -> tuple[Round, list[Verdict]]:
+    """Keep nodes out of the search over sets that consolidation is not for."""
+    if search.method != "sets":
+        return a_round, []
+    why = {c.node.name: why_not(c, search.method, a_round.snapshot.taken_at) for c in a_round.candidates}
+    kept = tuple(c for c in a_round.candidates if why[c.node.name] is None)
+    return a_round._replace(candidates=kept), [verdict for verdict in why.values() if verdict is not None]
 
 
-def _without_awaited(search: Search, a_round: Round) -> tuple[Round, list[Verdict]]:
+def _without_awaited(reason: Reason, a_round: Round) -> tuple[Round, list[Verdict]]:
     """Keep nodes out of emptiness that pods in need of a place will go to."""
-    if search.reason != "Empty":
+    if reason != "Empty":
         return a_round, []
     coming = a_round.simulator.coming
     awaited = [c for c in a_round.candidates if c.empty and coming.get(c.node.name)]
     verdicts = [
         Verdict(
             node=c.node.name,
-            method=search.method,
+            method="emptiness",
             code="nominated",
             message=f"{len(coming[c.node.name])} pod(s) in need of a place are expected here",
         )

@@ -253,7 +253,7 @@ class CommandQueue:
     def _nominate(self, c: Underway) -> None:
         """Keep the room that pods will need on existing nodes, and tell them."""
         cluster = self._context.cluster
-        pods = {pod_key(pod): pod for k in c.left for pod in k.reschedulable}
+        pods = {pod_key(pod): pod for k in c.left for pod in k.movable}
         rows = {row.name: row for row in cluster.nodes()} if c.command.placements else {}
         for name, keys in sorted(c.command.placements.items()):
             if name in rows:
