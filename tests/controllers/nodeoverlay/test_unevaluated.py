@@ -1,9 +1,10 @@
 """While nobody knows what overlays make of a pool's types, it is left alone, and nobody makes a noise."""
 
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from karpenter.apis.conditions import is_true
-from karpenter.apis.karpenter import NodeClaim
+from karpenter.apis.karpenter import Budget, NodeClaim
 from karpenter.base.virtualtime import run_virtual
 from karpenter.cloudprovider import CreateError
 from karpenter.cloudprovider.overlaid import OverlaidProvider
@@ -66,11 +67,14 @@ def test_a_claim_that_is_not_launched_yet_waits() -> None:
 
 def test_nothing_is_taken_away_or_called_drifted() -> None:
     """Empty nodes stay, and so do markers, until overlays are judged again."""
+    budgets = [Budget(nodes="0", reasons=["Drifted"]), Budget(nodes="1")]
+    pool = a_nodepool()
+    pool = replace(pool, spec=replace(pool.spec, disruption=replace(pool.spec.disruption, budgets=budgets)))
 
     async def scenario() -> None:
         rooms = (*WITHOUT_JUDGE, nodeoverlay)
         async with environment(rooms=rooms, settings=ON) as env:
-            await env.create(a_nodepool())
+            await env.create(pool)
             pods = await env.create_all(some_pods(1))
             await env.expect_scheduled(pods)
             (claim,) = await env.claims()

@@ -45,8 +45,9 @@ VALIDATION_SECONDS = 15.0
 _LOOK_SECONDS = 5.0
 _CONCURRENCY = 50
 
-Validate = Callable[[Command], Awaitable[Command | None]]
-"""Takes the second look; returns what still holds of a command."""
+Validate = Callable[[Command, frozenset[str]], Awaitable[Command | None]]
+"""Takes the second look; returns what still holds of a command, given the provider ids of nodes that other
+commands take before."""
 
 
 class CommandQueue:
@@ -80,6 +81,20 @@ class CommandQueue:
     def underway(self) -> frozenset[str]:
         """Provider ids of the nodes that are being disrupted, or wait for it."""
         return frozenset(i for c in self._commands.values() for i in c.provider_ids)
+
+    def _ahead_of(self, c: Underway) -> frozenset[str]:
+        """Return provider ids of the nodes of commands that were decided before `c`, or are carried out.
+
+        Those that came later gave way to `c`: would it give way to them in turn, nobody got anywhere.
+        """
+        found: set[str] = set()
+        before = True
+        for other in self._commands.values():
+            if other is c:
+                before = False
+            elif before or other.phase != "waiting":
+                found.update(other.provider_ids)
+        return frozenset(found)
 
     def knows(self, command: str) -> bool:
         """Tell whether a command of this id is underway."""
@@ -138,7 +153,7 @@ class CommandQueue:
 
     async def _still_holds(self, c: Underway) -> bool:
         """Take the second look; a command of which nothing is left is dropped."""
-        command = await self.validate(c.command)
+        command = await self.validate(c.command, self._ahead_of(c))
         if command is None:
             del self._commands[c.id]
             self._context.cluster.mark_unconsolidated()  # or its nodes would not be looked at again
@@ -340,5 +355,5 @@ class CommandQueue:
                 self._halts.failed(pool, why, bought=bought)
 
 
-async def _holds(command: Command) -> Command | None:
+async def _holds(command: Command, _: frozenset[str]) -> Command | None:
     return command

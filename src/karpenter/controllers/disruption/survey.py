@@ -91,18 +91,20 @@ class Survey:
         """What each pool could buy when it was last asked, by its name."""
         return self._catalogues
 
-    async def look(self, *, besides: frozenset[str] = frozenset()) -> View:
+    async def look(self, *, underway: frozenset[str] | None = None) -> View:
         """Ask the cloud what pools can buy, and look at the cluster.
 
-        Nodes `besides` (provider ids) are seen as if nobody wanted to disrupt them.
+        With `underway`, only these nodes (provider ids) are seen as being disrupted.
         """
         await self._refresh_catalogues()
-        return self.glance(besides=besides)
+        if underway is None:
+            return self.glance()
+        return self._view(considered(self._context.cluster.snapshot(), underway), underway)
 
-    def glance(self, *, besides: frozenset[str] = frozenset()) -> View:
+    def glance(self) -> View:
         """Look at the cluster, with what pools could buy when they were last asked."""
         cluster = self._context.cluster
-        snapshot, underway = cluster.snapshot(), self._underway() - besides
+        snapshot, underway = cluster.snapshot(), self._underway()
         shown = _Shown(
             (snapshot.nodes, snapshot.nodepools, *snapshot.pdbs, *self._catalogues.values()),
             (len(snapshot.pdbs), underway, cluster.unconsolidated_at),
@@ -113,8 +115,7 @@ class Survey:
             if view.valid_until > snapshot.taken_at and shown.is_same(before):
                 return view._replace(snapshot=seen)
         view = self._view(seen, underway)
-        if not besides:
-            self._last = shown, view
+        self._last = shown, view
         return view
 
     def problem(self, view: View) -> Problem:

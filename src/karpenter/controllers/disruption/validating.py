@@ -26,10 +26,12 @@ class SecondLook:
             ["consolidation_type"],
         )
 
-    async def __call__(self, command: Command) -> Command | None:
-        """Return what still holds of `command`: all of it, fewer empty nodes, or nothing."""
-        own = frozenset(candidate.node.provider_id for candidate in command.candidates)
-        view = await self._survey.look(besides=own)
+    async def __call__(self, command: Command, going: frozenset[str]) -> Command | None:
+        """Return what still holds of `command`: all of it, fewer empty nodes, or nothing.
+
+        `going` are provider ids of nodes that others take before.
+        """
+        view = await self._survey.look(underway=going)
         validity = await self._desk.validate(command, view)
         if validity.failed:
             self._failed.labels(command.consolidation_type).inc(validity.failed)
