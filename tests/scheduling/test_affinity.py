@@ -102,6 +102,19 @@ def test_host_affinity_puts_a_pod_beside_the_one_it_needs() -> None:
     assert places(plan)["web"] == places(plan)["db"]
 
 
+@pytest.mark.parametrize("fillers", [1, 3])
+def test_followers_come_before_those_who_could_go_anywhere(fillers: int) -> None:
+    """With room for two on a node, the pod that must be beside another shares its node; no filler does."""
+    pods = [
+        *app_pods("db", cpu="900m"),
+        *app_pods(*(f"any{i}" for i in range(fillers)), cpu="900m"),
+        *app_pods("web", cpu="800m", spec=beside("db", HOST)),
+    ]
+    plan = planned(over_three(pods, instance_types=TYPES[:1]))
+    assert refused(plan) == []
+    assert ["db", "web"] in together(plan)
+
+
 def test_host_affinity_to_a_running_pod_uses_its_node() -> None:
     """The pod goes where the other runs, not to an emptier node, and not to a new one."""
     nodes = [a_view("a-empty"), a_home("zone-a", *resting("db"), size=ROOMY)]

@@ -86,7 +86,7 @@ class Ledger:
         self.price_left = problem.options.price_remaining
         """What all pools together may still spend, micro-USD per hour; None: no limit."""
         self.version = 0
-        """Changes whenever a lot runs out, or money is spent that is limited."""
+        """Changes whenever a lot runs out."""
         self.used_up = self._used_up()
 
     def take(self, lot: str, count: int) -> None:
@@ -100,9 +100,8 @@ class Ledger:
 
     def spend(self, micro: int) -> None:
         """Count `micro` USD per hour against the limit on all pools, if there is one."""
-        if self.price_left is not None and micro:
+        if self.price_left is not None:
             self.price_left -= micro
-            self.version += 1
 
     def _used_up(self) -> tuple[str, ...]:
         return tuple(lot for lot, left in self.left.items() if left <= 0)
