@@ -1,6 +1,7 @@
 """Which nodes may be disrupted at all, and for each other one the first reason why not, as a verdict."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
@@ -18,7 +19,7 @@ from karpenter.model.pdbs import PdbLimits
 from karpenter.model.snapshot import NodeView, Snapshot
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+class Candidate(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A node that may be disrupted."""
 
     node: NodeView
@@ -53,7 +54,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
             return self.reschedulable
         return tuple(pod for pod in self.reschedulable if podlib.pod_key(pod) not in self.stuck)
 
-    @property
+    @cached_property
     def disruption_cost(self) -> float:
         """What disrupting its pods costs; 1 for none (upstream's formula)."""
         return disruption_cost(self.reschedulable)

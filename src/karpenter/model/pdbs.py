@@ -83,9 +83,9 @@ class PdbLimits:
 
         Pods that nobody would evict anyway (mirror, do-not-disrupt, …) are not held by budgets.
         """
-        if not podlib.is_evictable(pod, now):
-            return ""
         covering = self.matching(pod)
+        if not covering or not podlib.is_evictable(pod, now):
+            return ""
         if len(covering) > 1:
             return _several(covering)
         for pdb in covering:

@@ -373,7 +373,7 @@ def is_waiting_eviction(pod: Pod, now: float) -> bool:
 
 def is_disruptable(pod: Pod, now: float) -> bool:
     """It does not keep its node from being disrupted."""
-    return not is_active(pod) or not do_not_disrupt_active(pod, now)
+    return not do_not_disrupt_active(pod, now) or not is_active(pod)
 
 
 def eviction_cost(pod: Pod) -> float:
