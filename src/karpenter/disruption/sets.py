@@ -27,7 +27,7 @@ from karpenter.model.problem import Budget, Problem
 _PRICING_STEPS = 40
 _SEARCH_STEPS = 60
 _MOST_TRIMS = 2
-_MOST_TRIES = 30
+_MOST_TRIES = 16
 _MARKUP = 1.03
 """How much more than what they are worth pods are guessed to cost when they are bought anew."""
 _WORTHWHILE = 0.015
@@ -79,6 +79,7 @@ class _Sweep:
             name: c.price - self._standing.value(self._standing.row[name])
             for name, c in self._eligible.items()
         }
+        self._disruption = {name: c.disruption_cost for name, c in self._eligible.items()}
         self._least_price = _least_price(a_round.simulator.problem)
         now = a_round.snapshot.taken_at
         self._horizon = {n: a_round.restarts.horizon([c], now) for n, c in self._eligible.items()}
@@ -159,7 +160,7 @@ class _Sweep:
 
     def _by(self, key: Callable[[str], float], *, all_of_them: bool = False) -> list[str]:
         """Return nodes, as many as budgets allow, by what `key` says per disruption, most first."""
-        order = sorted(self._eligible, key=lambda n: (-key(n) / self._eligible[n].disruption_cost, n))
+        order = sorted(self._eligible, key=lambda n: (-key(n) / self._disruption[n], n))
         return order if all_of_them else self._affordable(order)
 
     def _affordable(self, names: Iterable[str]) -> list[str]:
@@ -177,7 +178,7 @@ class _Sweep:
         standing, left = self._standing.copy(), dict(self._remaining)
         targets = np.ones(len(standing.names), dtype=np.bool_)
         names: list[str] = []
-        for name in sorted(self._eligible, key=lambda n: (-self._eligible[n].savings_ratio, n)):
+        for name in sorted(self._eligible, key=lambda n: (-self._eligible[n].price / self._disruption[n], n)):
             pool, row = self._eligible[name].pool.name, standing.row[name]
             if left.get(pool, 0) <= 0:
                 continue

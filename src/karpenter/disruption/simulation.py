@@ -13,12 +13,14 @@ import msgspec
 from msgspec.structs import replace
 
 from karpenter.apis.core import Pod
+from karpenter.base.quantity import Resources
 from karpenter.disruption.candidates import Candidate
-from karpenter.model.pods import host_ports, is_reschedulable, pod_key
+from karpenter.model.pods import host_ports, is_reschedulable, pod_key, requests
 from karpenter.model.problem import Budget, Plan, PlannedClaim, Problem
 from karpenter.model.reasons import Unschedulable
 from karpenter.model.snapshot import NodeView, Snapshot
 from karpenter.scheduling import Standing, rehearse, solve
+from karpenter.scheduling.alike import alike
 from karpenter.scheduling.topology import Topology
 
 
@@ -111,11 +113,13 @@ class Simulator:
         names = {candidate.node.name for candidate in gone}
         staying = tuple(node for node in self._bare.nodes if node.name not in names)
         usable = self._usable - closed
+        moving = tuple(sorted((pod for c in gone for pod in self._moving(c)), key=pod_key))
+        least = _least_request(moving)
         return replace(
             self._base,
             snapshot=replace(self._bare, nodes=staying),
-            pods=tuple(sorted((pod for c in gone for pod in self._moving(c)), key=pod_key)),
-            nodes=tuple(node for node in staying if node.name in usable),
+            pods=moving,
+            nodes=tuple(node for node in staying if node.name in usable and _has_room(node, least)),
         )
 
     def _moving(self, gone: Candidate) -> tuple[Pod, ...]:
@@ -175,6 +179,21 @@ def _without_bystanders(base: Problem, settled: Snapshot, movable: Mapping[str, 
         kept = tuple(pod for pod in node.pods if matters(pod))
         nodes.append(node if len(kept) == len(node.pods) else replace(node, pods=kept))
     return replace(settled, nodes=tuple(nodes))
+
+
+def _least_request(pods: Sequence[Pod]) -> Resources:
+    """Return what every one of `pods` asks for at least."""
+    asked = [requests(group.pods[0]) for group in alike(pods)]
+    names = set(asked[0]).intersection(*asked[1:]) if asked else set()
+    return {name: min(amounts[name] for amounts in asked) for name in sorted(names)}
+
+
+def _has_room(node: NodeView, least: Resources) -> bool:
+    """Tell whether a node has free what every pod asks for at least; without, it need not be looked at."""
+    return all(
+        node.allocatable.get(name, 0) - node.requested.get(name, 0) >= amount
+        for name, amount in least.items()
+    )
 
 
 def _unbound(pod: Pod) -> Pod:
