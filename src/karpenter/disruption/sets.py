@@ -182,8 +182,8 @@ class _Sweep:
             pool, row = self._eligible[name].pool.name, standing.row[name]
             if left.get(pool, 0) <= 0:
                 continue
-            leaving = standing.leaving(row, targets)
-            if not leaving.left:
+            leaving = standing.vacating(row, targets)
+            if leaving is not None:
                 standing.move(row, leaving)
                 targets[row] = False
                 left[pool] -= 1

@@ -56,9 +56,14 @@ class Standing:
         table, rules = whole.nodes, self._topology.rules
         self.names = tuple(node.name for node in table.nodes)
         self.row = {name: i for i, name in enumerate(self.names)}
-        self._wanted = np.array([whole.axis.vector(c.requests) for c in self._classes])
+        wanted = [whole.axis.vector(c.requests) for c in self._classes]
+        self._wanted = np.array(wanted, dtype=np.int64).reshape(len(wanted), len(whole.axis.names))
         self._size = np.maximum(table.free.max(axis=0, initial=1), 1)
         self._free: Amounts = table.free
+        self._shapes, self._shape = np.unique(self._wanted, axis=0, return_inverse=True)
+        self._asked, self._divisors = self._shapes > 0, np.maximum(self._shapes, 1)
+        self._counts: Amounts = np.array([how_many(self._free, shape) for shape in self._shapes])
+        """[shape, node] How many more pods of a size fit on a node."""
         self._fits = np.array([table.suits(c.variants) for c in self._classes]).reshape(
             len(self._classes), len(self.names)
         )
@@ -82,7 +87,7 @@ class Standing:
     def copy(self) -> "Standing":
         """Return one on which pods can be moved without a trace on this one."""
         other = copy(self)
-        other._free = self._free.copy()
+        other._free, other._counts = self._free.copy(), self._counts.copy()
         other._selected, other._owned = self._selected.copy(), self._owned.copy()
         other._held = [dict(held) for held in self._held]
         return other
@@ -101,6 +106,15 @@ class Standing:
     def value(self, row: int) -> float:
         """Return what the movable pods of a node are worth, USD per hour."""
         return float(sum(self.worth[i] * count for i, count in self._held[row].items()))
+
+    def vacating(self, row: int, targets: Mask) -> Leaving | None:
+        """Return where all pods of node `row` would fit among the `targets`; None if they do not."""
+        elsewhere = targets.copy()
+        elsewhere[row] = False
+        if any(self._room(i, elsewhere).sum() < count for i, count in self._held[row].items()):
+            return None
+        found = self.leaving(row, targets)
+        return None if found.left else found
 
     def leaving(self, row: int, targets: Mask) -> Leaving:
         """Return where the pods of node `row` would fit among the `targets`, tightest room first."""
@@ -138,7 +152,7 @@ class Standing:
 
     def _room(self, i: int, targets: Mask) -> Amounts:
         """Return, by node, how many more pods of class `i` it takes."""
-        counts: Amounts = how_many(self._free, self._wanted[i]) * (targets & self._fits[i])
+        counts: Amounts = self._counts[self._shape[i]] * (targets & self._fits[i])
         profile = self._classes[i].profile
         for rule in profile.owned:
             here = self._selected[rule]
@@ -156,6 +170,8 @@ class Standing:
 
     def _shift(self, i: int, row: int, count: int) -> None:
         self._free[row] -= self._wanted[i] * count
+        fit = np.where(self._asked, self._free[row] // self._divisors, UNLIMITED).min(axis=1)
+        self._counts[:, row] = np.maximum(fit, 0)
         self._crowd(i, row, count)
 
     def _crowd(self, i: int, row: int, count: int) -> None:
