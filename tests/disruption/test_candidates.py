@@ -423,3 +423,5 @@ def test_a_command_in_words() -> None:
     assert command.decision == "delete"
     assert command.savings == pytest.approx(1.254)
     assert str(command) == "empty: delete: nodepools=[default, other]: [a, b, z] (savings: $1.25)"
+    assert command.of_node("b") == "delete: [b] (part of 3-node consolidation)"
+    assert replace(command, candidates=command.candidates[:1]).of_node("a") == "delete: [a]"

@@ -47,6 +47,7 @@ def test_a_node_too_large_is_replaced_by_a_cheaper_one() -> None:
     (command,) = decision.commands
     assert command.decision == "replace"
     assert [claim.instance_types for claim in command.replacements] == [("small",)]
+    assert command.of_node("a") == "replace: [a] -> [1 replacement(s)]"
     assert command.replacements[0].requirements.get(labels.INSTANCE_TYPE).permitted() == ("small",)
     assert [command.savings, command.sure_savings] == pytest.approx([0.3, 0.3])
     assert not decision.settled
@@ -93,6 +94,17 @@ def test_pods_without_a_place_keep_their_node() -> None:
     assert verdict.code == "noPlace"
     assert verdict.message.startswith("Not all pods would schedule, default/a-0 => ")
     assert verdict.saving is None
+
+
+def test_at_most_five_pods_without_a_place_are_named() -> None:
+    """The others are counted."""
+    gone = replace(LARGE, offerings=tuple(replace(o, available=False) for o in LARGE.offerings))
+    for number, ending in [(5, ""), (7, " and 2 other(s)")]:
+        view = a_machine("a", gone, *["1"] * number)
+        message = the_verdict(SingleNode()(a_round(view, types=[gone]))).message
+        assert message.count(" => ") == 5
+        assert message.endswith(ending) is True
+        assert ("other(s)" in message) is bool(ending)
 
 
 MIXED = an_instance_type("mixed", cpu="2", price=0.1, capacity_types=("on-demand", "spot"))

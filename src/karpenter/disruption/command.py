@@ -64,11 +64,20 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
         """How many pods have to be restarted elsewhere."""
         return sum(len(c.reschedulable) for c in self.candidates)
 
+    def of_node(self, name: str) -> str:
+        """Return the command as it concerns one of its nodes, savings aside: for events, which are short."""
+        if len(self.candidates) > 1:
+            return f"{self.decision}: [{name}] (part of {len(self.candidates)}-node consolidation)"
+        return f"{self.decision}: [{name}]{self._target}"
+
+    @property
+    def _target(self) -> str:
+        return f" -> [{len(self.replacements)} replacement(s)]" if self.replacements else ""
+
     def __str__(self) -> str:
         pools = ", ".join(sorted({candidate.pool.name for candidate in self.candidates}))
         nodes = ", ".join(candidate.node.name for candidate in self.candidates)
-        target = f" -> [{len(self.replacements)} replacement(s)]" if self.replacements else ""
         return (
-            f"{self.reason.lower()}: {self.decision}: nodepools=[{pools}]: [{nodes}]{target} "
+            f"{self.reason.lower()}: {self.decision}: nodepools=[{pools}]: [{nodes}]{self._target} "
             f"(savings: ${self.savings:.2f})"
         )

@@ -211,7 +211,8 @@ class Reporter:
         if search.reason != "Underutilized" or not command.replacements:
             return
         for candidate in command.candidates:
-            self._tell_node(candidate.node, "ConsolidationCandidate", f"Consolidation candidate: {command}")
+            text = f"{command.of_node(candidate.node.name)} (savings: ${command.savings:.2f})"
+            self._tell_node(candidate.node, "ConsolidationCandidate", f"Consolidation candidate: {text}")
 
     def _tell_node(
         self,
