@@ -23,6 +23,9 @@ SCALES = {
     "large": Scale(workloads=12, replicas=12, pods=120, types=12, nodes=8, limited=True),
 }
 
+NEEDLESS_AT_MOST = {"calm": 0.0, "free": 0.002, "limited": 0.002, "large": 0.02}
+"""The share of plans, and one more plan, that may refuse a pod which the checker finds a place for."""
+
 
 def judged(problem: Problem, budget: Budget | None = None) -> Plan:
     """Solve, and make sure that the plan breaks no rule, by either verifier."""
@@ -57,9 +60,9 @@ def test_repeat_one_seed(scale: str) -> None:
 def test_many_plans_are_right_and_complete(scale: str) -> None:
     """As many as fit in KARPENTER_SECONDS (or 25,000 with KARPENTER_SOAK=1), by seed.
 
-    No plan breaks a rule, ever. Where pods mind each other's company, which of them come first can decide who
-    finds a place: there a few problems in a hundred may have a pod that another order would have placed, and
-    what a search found may have to be thrown away.
+    No plan breaks a rule, ever. Where pods mind each other's company, what a search found may have to be
+    thrown away, and a pod be left out that another order would have placed: in large batches in a few
+    problems of a hundred, in others hardly ever.
     """
     started, seed, seen = time.monotonic(), FIRST, Counter[str]()
     while (SOAK and seed < FIRST + 25_000) or (not SOAK and time.monotonic() - started < SECONDS):
@@ -87,5 +90,5 @@ def test_many_plans_are_right_and_complete(scale: str) -> None:
         seed += 1
     print(f"{scale}: {dict(seen)} from seed {FIRST}")
     assert seen["pods"] > seen["refused"]
-    assert seen["needless"] <= (0 if scale == "calm" else seen["plans"] * 0.04 + 1)
+    assert seen["needless"] <= seen["plans"] * NEEDLESS_AT_MOST[scale] + (scale != "calm")
     assert seen["distrusted"] <= seen["plans"] * 0.02 + 1

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from karpenter.model.snapshot import Snapshot
 from karpenter.scheduling.check_groups import Group, Party, groups_of, parties, tight_domains
 from karpenter.scheduling.check_places import Place, Resident
-from karpenter.scheduling.check_queue import bind_all
+from karpenter.scheduling.check_queue import MOST_STATES, bind_all
 from karpenter.scheduling.check_tallies import Kind, Spread, Tallies
 
 
@@ -29,8 +29,12 @@ def unbindable(
     places: Sequence[Place],
     residents: Sequence[Resident],
     newcomer: Newcomer | None = None,
+    *,
+    most_states: int = MOST_STATES,
 ) -> Iterator[str]:
     """Yield the planned pods whose spread or affinity is not met, whatever the order.
+
+    `most_states`: how many combinations of bound pods are looked at before no order is taken to exist.
 
     A `newcomer` comes when it does most harm: after all others if its place depends on them, else first.
     """
@@ -53,14 +57,14 @@ def unbindable(
     planned = parties([r for r in here if newcomer is None or r.key != newcomer.key], kinds)
     if newcomer is None:
         yield from chain.from_iterable(map(_undecided, planned))
-        yield from _faults(bind_all(groups_of(planned, tight_domains(planned))))
+        yield from _faults(bind_all(groups_of(planned, tight_domains(planned)), most_states))
         return
     new = parties([r for r in here if r.key == newcomer.key], kinds)
     for party in (*planned, *new):
         yield from _undecided(party)
     for some in (new, planned) if all(p.kind.free for p in new) else (planned, new):
         groups = groups_of(some)
-        yield from _faults(bind_all(groups))
+        yield from _faults(bind_all(groups, most_states))
         for group in groups:
             if group.free:
                 group.bind(group.left)

@@ -5,14 +5,14 @@ from collections.abc import Callable, Sequence
 from karpenter.scheduling.check_groups import Group
 from karpenter.scheduling.check_tallies import Spread
 
-_MOST_STATES = 4000
+MOST_STATES = 4000
 """How many combinations of bound pods are looked at before no order is taken to exist."""
 _MOST_SEARCHED = 200
 """How many pods may wait for all orders to be tried; the rules of thumb must do for more."""
 
 
-def bind_all(groups: Sequence[Group]) -> list[Group]:
-    """Bind the pods of all groups; return the groups for which no order lets that happen.
+def bind_all(groups: Sequence[Group], most_states: int = MOST_STATES) -> list[Group]:
+    """Bind the pods of all groups; return the groups for which no order is found that lets that happen.
 
     Pods without constraints of their own may be left waiting at the end: they can always follow.
     """
@@ -24,7 +24,7 @@ def bind_all(groups: Sequence[Group]) -> list[Group]:
         first = first or [g.left for g in groups]
         for group, left in zip(groups, before, strict=True):
             group.bind(group.left - left)
-    if sum(g.left for g in groups) <= _MOST_SEARCHED and _Search(groups).succeeds():
+    if sum(g.left for g in groups) <= _MOST_SEARCHED and _Search(groups, most_states).succeeds():
         return []
     for group, rest in zip(groups, first, strict=True):
         group.bind(group.left - rest)
@@ -108,9 +108,9 @@ def _bind_what_can_be(group: Group) -> int:
 class _Search:
     """Every order, depth first; what has been tried is known by how many of each group are still waiting."""
 
-    def __init__(self, groups: Sequence[Group]) -> None:
+    def __init__(self, groups: Sequence[Group], most_states: int) -> None:
         """Search the orders of `groups`, which are left as they are unless one is found."""
-        self._groups = groups
+        self._groups, self._most_states = groups, most_states
         self._tried: set[tuple[int, ...]] = set()
 
     def succeeds(self) -> bool:
@@ -119,7 +119,7 @@ class _Search:
         if all(g.free for g in waiting):
             return True
         state = tuple(g.left for g in self._groups)
-        if state in self._tried or len(self._tried) >= _MOST_STATES:
+        if state in self._tried or len(self._tried) >= self._most_states:
             return False
         self._tried.add(state)
         ready = [g for g in waiting if g.ready()]

@@ -30,6 +30,8 @@ from karpenter.scheduling.check_tallies import Spread
 
 _MOST_TRIES = 200
 """How many plans are judged."""
+_MOST_STATES = 200
+"""How long an order of binding is looked for in each."""
 _MOST_PLACES = 12
 """In how many places a pod is tried for whom another makes way."""
 _FEW_TYPES = 64
@@ -186,8 +188,8 @@ class _Rescue:
         cautious = Newcomer("", self._possible_domains)
         return (
             not any(quarrels(snapshot, residents))
-            and not any(unbindable(snapshot, places, residents))
-            and not any(unbindable(snapshot, places, residents, cautious))
+            and not any(unbindable(snapshot, places, residents, most_states=_MOST_STATES))
+            and not any(unbindable(snapshot, places, residents, cautious, most_states=_MOST_STATES))
         )
 
     def _possible_domains(self, spread: Spread) -> set[str]:
