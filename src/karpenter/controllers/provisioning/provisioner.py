@@ -34,9 +34,9 @@ NO_TYPES = "could not list the instance types of a nodepool"
 
 _CONFIRM_AFTER_SECONDS = 5.0
 _LEAST_SEARCH_SECONDS = 0.12
-_SEARCH_SECONDS_PER_POD = 1.6e-5
-_AFTERWARDS_SECONDS = 0.06
-_AFTERWARDS_SECONDS_PER_POD = 8e-6
+_SEARCH_SECONDS_PER_POD = 2.2e-5
+_AFTERWARDS_SECONDS = 0.03
+_AFTERWARDS_SECONDS_PER_POD = 9e-6
 """For writing the plan down and checking it (measured: `benchmarks/firstclaim.py`)."""
 
 
