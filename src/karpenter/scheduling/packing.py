@@ -312,8 +312,9 @@ def _candidates(space: PoolSpace, start: Requirements, prices: Prices) -> Amount
     if not len(found):
         found = frontier(prices, space.room)
     if len(found) > _MOST_TYPES:
-        steps = np.geomspace(prices[found[0]] + NODE_FEE, prices[found[-1]] + NODE_FEE, _MOST_TYPES)
-        spots = np.minimum(np.searchsorted(prices[found] + NODE_FEE, steps - _EPSILON), len(found) - 1)
+        scale = prices[found] + NODE_FEE
+        steps = scale[0] * (scale[-1] / scale[0]) ** np.linspace(0.0, 1.0, _MOST_TYPES)
+        spots = np.minimum(np.searchsorted(scale, steps - _EPSILON), len(found) - 1)
         found = found[sorted(set(spots.tolist()))]
     return found
 
@@ -324,7 +325,7 @@ def frontier(prices: Prices, room: Amounts) -> Amounts:
     order = usable[np.lexsort((usable, -room[usable].sum(axis=1, dtype=np.float64), prices[usable]))]
     columns = np.flatnonzero(room[order].any(axis=0))
     kept = np.ones(len(order), dtype=np.bool_)
-    sizes = room[order][:, columns]
+    sizes = np.asfortranarray(room[order][:, columns])
     for i in range(len(order)):
         if kept[i]:
             # Whoever comes later costs as much or more.
