@@ -24,6 +24,8 @@ from karpenter.testing.builders import (
     an_offer,
     some_pods,
 )
+from karpenter.testing.company import app_pods
+from karpenter.testing.company import spread as company_spread
 
 WEB, DB = {"app": "web"}, {"app": "db"}
 
@@ -222,7 +224,50 @@ def test_soft_spread_balances_zones_but_makes_nobody_wait() -> None:
     assert domains(tied) == {"zone-a": 6}
 
 
-def test_a_domain_that_runs_full_sends_its_share_elsewhere() -> None:
+def tiny(count: int) -> tuple[list[Pod], NodeView]:
+    """Return pods that need nothing but their node, to make a batch large, and the node."""
+    blue = {"example.com/team": "blue"}
+    pods = some_pods(count, "tiny", cpu=None, memory=None, node_selector=blue)
+    return pods, a_view("blue", labels=blue, allocatable={"pods": "1000"})
+
+
+MANY = pytest.mark.parametrize("others", [0, 600], ids=["small batch", "large batch"])
+
+
+@MANY
+def test_a_domain_that_another_workload_has_filled_is_given_up(others: int) -> None:
+    """Both are dealt to both zones, but one has room for one share only: the other goes elsewhere."""
+    pools = [
+        an_offer(
+            a_nodepool("a", requirements=[(labels.ZONE, "In", ["zone-a"])]), TYPES, remaining={"cpu": "4"}
+        ),
+        an_offer(a_nodepool("b", requirements=[(labels.ZONE, "In", ["zone-b"])]), TYPES),
+    ]
+    web = app_pods(*(f"web{i}" for i in range(4)), cpu="1500m", spec=company_spread("web", max_skew=4))
+    api = app_pods(*(f"api{i}" for i in range(4)), cpu="1500m", spec=company_spread("api", max_skew=4))
+    more, node = tiny(others)
+    plan = planned(in_three_zones([*web, *api, *more], pools=pools, nodes=[node]))
+    assert plan.unschedulable == ()
+
+
+@MANY
+def test_large_and_small_pods_of_one_spread_find_each_the_room_there_is_for_them(others: int) -> None:
+    """A zone with room for one large pod has room for a small one beside it."""
+    pools = [
+        an_offer(
+            a_nodepool("a", requirements=[(labels.ZONE, "In", ["zone-a"])]), TYPES, remaining={"cpu": "4"}
+        ),
+        an_offer(a_nodepool("b", requirements=[(labels.ZONE, "In", ["zone-b"])]), TYPES),
+    ]
+    large = app_pods("web1", "web2", cpu="3", spec=company_spread("web"))
+    small = app_pods("web3", "web4", cpu="100m", spec=company_spread("web"))
+    more, node = tiny(others)
+    plan = planned(in_three_zones([*large, *small, *more], pools=pools, nodes=[node]))
+    assert plan.unschedulable == ()
+
+
+@MANY
+def test_a_domain_that_runs_full_sends_its_share_elsewhere(others: int) -> None:
     """The pool of one zone has a limit: what does not fit there goes where the skew allows."""
     pools = [
         an_offer(
@@ -231,5 +276,6 @@ def test_a_domain_that_runs_full_sends_its_share_elsewhere() -> None:
         an_offer(a_nodepool("b", requirements=[(labels.ZONE, "In", ["zone-b"])]), TYPES),
     ]
     pods = some_pods(8, labels=WEB, cpu="1500m", spec=spread(2))
-    plan = planned(in_three_zones(pods, pools=pools))
+    more, node = tiny(others)
+    plan = planned(in_three_zones([*pods, *more], pools=pools, nodes=[node]))
     assert domains(plan) == {"zone-a": 2, "zone-b": 4}

@@ -153,10 +153,10 @@ class PoolSpace:
         for i, name in enumerate(self.limited):
             if name in catalogue.capacity_resources:
                 self.capacity[:, i] = catalogue.capacity[:, catalogue.capacity_resources.index(name)]
-        self._limits_version = 0
+        self._limits_version = object()
         self._all: Mask = np.ones(len(catalogue), dtype=np.bool_)
         self._within = self._count_within()
-        self.frontiers: dict[tuple[Requirements, tuple[int, int]], Amounts] = {}
+        self.frontiers: dict[tuple[Requirements, tuple[object, ...]], Amounts] = {}
         """For each start of a node: the types that no other beats in price and size."""
         self._evaluations: dict[Requirements, Evaluation] = {}
         self._charges: dict[Requirements, Amounts] = {}
@@ -176,9 +176,9 @@ class PoolSpace:
                 self.daemon_ports.append((runs, daemon.ports))
 
     @property
-    def limits_version(self) -> tuple[int, int]:
+    def limits_version(self) -> tuple[object, ...]:
         """Changes whenever other types than before stay within the limits, or something has run out."""
-        return self._limits_version, self.ledger.version
+        return self._limits_version, self.purse.left, self.ledger.used_up
 
     def evaluate(self, requirements: Requirements) -> Evaluation:
         """Return which types can be bought under `requirements`, and their prices.
@@ -275,14 +275,12 @@ class PoolSpace:
         self.remaining = self.remaining - charge[:-1] * count
         if self.purse.limited:
             self.purse.spend(int(charge[-1]) * count)
-            self._limits_version += 1
         if self.nodes_remaining is not None:
             self.nodes_remaining -= count
         if self.limited or self.nodes_remaining is not None:
             within = self._count_within()
             if not np.array_equal(within, self._within):
-                self._within = within
-                self._limits_version += 1
+                self._within, self._limits_version = within, object()
 
     def drawing(self, start: Requirements, chosen: int, allowed: Mask) -> Requirements:
         """Return what a node bought as type `chosen` is: it draws on the cheapest lot, or on none.

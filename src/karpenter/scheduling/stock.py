@@ -85,9 +85,8 @@ class Ledger:
         self.price_offered: Final = problem.options.price_remaining
         self.price_left = problem.options.price_remaining
         """What all pools together may still spend, micro-USD per hour; None: no limit."""
-        self.version = 0
-        """Changes whenever a lot runs out."""
         self.used_up = self._used_up()
+        """The lots that have run out."""
 
     def take(self, lot: str, count: int) -> None:
         """Use `count` of `lot`, as many as are left at most; negative: give back."""
@@ -95,7 +94,6 @@ class Ledger:
             before = self.left[lot]
             self.left[lot] -= count
             if (before > 0) != (self.left[lot] > 0):
-                self.version += 1
                 self.used_up = self._used_up()
 
     def spend(self, micro: int) -> None:
