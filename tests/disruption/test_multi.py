@@ -62,7 +62,8 @@ def test_the_longest_prefix_goes() -> None:
 def test_one_node_alone_is_not_for_this_method() -> None:
     """It is looked at by itself later."""
     decision = MultiNode()(a_round(*some(1, "1"), types=ALL))
-    assert (decision.commands, [v.code for v in decision.verdicts]) == ((), ["alone"])
+    assert decision.commands == ()
+    assert [(v.code, v.message) for v in decision.verdicts] == [("alone", "No other node may go with it")]
     assert decision.settled
 
 
@@ -116,6 +117,8 @@ def test_at_most_a_hundred_go_together() -> None:
     views = [a_machine(f"n{i:03}", LARGE, "10m") for i in range(MOST + 3)]
     decision = MultiNode()(a_round(*views, types=ALL, remaining=500))
     assert len(taken(decision)) == MOST == 100
+    text = "Only the 100 nodes most worth it are tried together"
+    assert [v.message for v in decision.verdicts] == [text] * 3
 
 
 def test_budgets_bind_pool_by_pool() -> None:

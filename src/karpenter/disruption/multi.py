@@ -40,8 +40,9 @@ class MultiNode:
                 verdicts.append(refusal)
         command, failed, late = _longest(allowed, probe, a_round)
         taken = {c.node.name for c in command.candidates} if command else set()
-        kept = [c for c in allowed if c.node.name not in taken]
-        verdicts.extend(_left(c, number, failed) for number, c in enumerate(kept))
+        verdicts.extend(
+            _left(c, number, failed) for number, c in enumerate(allowed) if c.node.name not in taken
+        )
         return Decision(
             commands=(command,) if command else (),
             verdicts=tuple(sorted(verdicts, key=lambda v: v.node)),
@@ -72,13 +73,14 @@ def _longest(
 
 
 def _left(candidate: Candidate, number: int, failed: Verdict | None) -> Verdict:
-    """Return why a node is not among those that go together."""
+    """Return why a node, the `number`th of those that budgets allow, is not among those that go together."""
     name = candidate.node.name
     if failed is not None:
         text = f"Not together with the nodes more worth it: {failed.message}"
         code: Code = "alone" if failed.code in _OF_THE_SET else failed.code
         return replace(failed, node=name, code=code, message=text, saving=None, remedy="")
-    if number < MOST:
-        return Verdict(node=name, method="multi", code="alone", message="No other node may go with it")
-    text = f"Only the {MOST} nodes most worth it are tried together"
+    if number >= MOST:
+        text = f"Only the {MOST} nodes most worth it are tried together"
+    else:
+        text = "No other node may go with it"
     return Verdict(node=name, method="multi", code="alone", message=text)
