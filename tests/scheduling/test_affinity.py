@@ -153,6 +153,15 @@ def test_pods_that_need_each_other_on_a_node_fill_one_only() -> None:
     assert {r.constraint for u in plan.unschedulable for r in u.refusals} == {"podAffinity"}
 
 
+def test_a_group_is_founded_where_most_of_it_has_room() -> None:
+    """Four of three cores: a new node holds one of them, the one that is there two."""
+    node = a_view("there", allocatable={"cpu": "7", "memory": "16Gi", "pods": "9"})
+    types = [an_instance_type("small", cpu="4", memory="16Gi")]
+    pods = app_pods("web1", "web2", "web3", "web4", cpu="3", spec=beside("web", HOST))
+    plan = planned(a_problem(pods, instance_types=types, nodes=[node]))
+    assert (len(plan.claims), len(plan.placements["there"]), len(plan.unschedulable)) == (0, 2, 2)
+
+
 def test_a_second_batch_does_not_found_a_second_node() -> None:
     """The first node is full and holds the group: newcomers wait."""
     node = a_home("zone-a", *resting("web0"))

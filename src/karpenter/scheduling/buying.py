@@ -57,6 +57,17 @@ class Buyer:
             known = self._homes[key] = self._home(ask, tried)
         ask.home, ask.worth, ask.choices = known
 
+    def most_together(self, ask: Ask) -> int:
+        """Return how many pods of the ask the largest node that can be bought for one would hold."""
+        most = 0
+        for space in self.spaces:
+            for variant in ask.variants:
+                merged = space.admit(space.requirements, variant)
+                if not isinstance(merged, str):
+                    usable = openable(space, merged, ask)
+                    most = max(most, int(how_many(space.room[usable], ask.wanted).max(initial=0)))
+        return min(most, ask.most)
+
     def _home(self, ask: Ask, tried: frozenset[int]) -> tuple[int | None, float, int]:
         best: tuple[int | None, float, int] = (None, 0.0, 0)
         for i, space in enumerate(self.spaces):

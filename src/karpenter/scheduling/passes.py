@@ -273,8 +273,8 @@ class Pass:
         if ask.remaining and self._may_found(ask):
             counts = self.nodes.room_for(ask, ask.demands, founding=True)
             row = int(counts.argmax())
-            # Whoever comes first binds the others to its node: all of them, or a new node may be better.
-            if counts[row] >= ask.remaining or (counts[row] and not self._buyable(ask.origins[0].pod_class)):
+            # Whoever comes first binds the others to its node: a new one is better if it holds more of them.
+            if counts[row] >= ask.remaining or counts[row] > self.buyer.most_together(ask):
                 self._take(row, ask, min(int(counts[row]), ask.remaining))
 
     def _take(self, row: int, ask: Ask, count: int) -> None:
