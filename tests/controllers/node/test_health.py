@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -161,6 +162,28 @@ def test_a_deadline_that_is_over_is_kept(past: bool) -> None:
                 assert after == before
             else:
                 assert parse_time(after) == pytest.approx(began + 600, abs=15)
+
+    run_virtual(scenario())
+
+
+def test_a_node_that_was_ill_before_its_claim_knew_of_it_is_repaired() -> None:
+    """News may come in any order: the claim may learn of its machine after the node's kubelet complained."""
+
+    async def scenario() -> None:
+        async with hospital(0) as (env, _):
+            env.cloud.create_seconds, env.cloud.join_seconds = 20.0, None
+            await env.create_all(some_pods(1))
+            (claim,) = await env.expect_claims(1)
+            since = format_time(env.clock.now() - 3600)
+            broken = Condition(type="BadDisk", status="True", last_transition_time=since)
+            ill = replace(a_node("ill", provider_id=f"fake://{claim.metadata.uid}"))
+            made = await env.create(replace(ill, status=NodeStatus()))
+            document = {"status": {"conditions": [msgspec.to_builtins(broken)]}}
+            await env.client.patch(Node, made.name, strategic(document), subresource="status")
+            await env.wait(10)
+            assert not await _ending(env)
+            await env.wait(30)
+            assert claim.name not in [c.name for c in await env.claims() if not c.deleting]
 
     run_virtual(scenario())
 

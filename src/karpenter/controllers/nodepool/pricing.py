@@ -11,7 +11,6 @@ from karpenter.cloudprovider import UnevaluatedNodePool
 from karpenter.controllers.context import Context
 from karpenter.controllers.nodeclaim.facts import facts
 from karpenter.controllers.nodepool.keyed import pool_controller
-from karpenter.kube.informer import Change
 from karpenter.runtime import Controller, Requeue, Result, Singleton
 
 log = structlog.get_logger()
@@ -39,12 +38,6 @@ class Pricing:
         self._errors = context.metrics.counter(
             "karpenter_nodepools_cost_tracker_errors", "Prices that could not be found out.", ["nodepool"]
         )
-        context.cache.informer(NodePool).subscribe(self._forget)
-
-    def _forget(self, change: Change[NodePool]) -> None:
-        if change.type == "DELETED":
-            self._asked.pop(change.object.name, None)
-            self._unknown.pop(change.object.name, None)
 
     async def reconcile(self, pool: NodePool) -> Result:
         """Ask for the catalogue of one pool if that is due."""
