@@ -212,3 +212,20 @@ def test_a_claim_that_others_hold_is_not_ended_twice() -> None:
 
 
 _PLACE = {"capacity_type": known.CAPACITY_TYPE, "zone": known.ZONE}
+
+
+def test_a_claim_that_is_deleted_while_it_is_launched_takes_its_machine_along() -> None:
+    """Its status never told of the machine; nothing is left running."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            env.cloud.create_seconds = 5.0
+            await env.create(a_nodepool())
+            await env.create(a_pod())
+            claim = (await env.expect_claims(1))[0]
+            await env.client.delete(Pod, "pod", namespace="default")
+            await env.client.delete(NodeClaim, claim.name)
+            await env.expect("the claim is gone", lambda: _is_gone(env, claim), within=20)
+            assert env.cloud.deleted == [f"fake://{claim.metadata.uid}"]
+
+    run_virtual(scenario())

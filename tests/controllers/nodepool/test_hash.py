@@ -128,3 +128,19 @@ def test_a_claim_of_the_present_version_is_left_alone() -> None:
             assert await _notes(env, NodeClaim, claim.name) == ("mine", "v3")
 
     run_virtual(scenario())
+
+
+def test_a_claim_of_an_older_version_is_left_alone_once_its_pool_is_up_to_date() -> None:
+    """Nobody can tell whether it drifted; it neither gets another hash nor a mark."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            claim = await _working(env)
+            await _note(env, claim, "mine", "v2")
+            await env.client.patch(NodePool, "default", merge({"spec": {"weight": 2}}))
+            await env.wait(10)
+            assert await _notes(env, NodeClaim, claim.name) == ("mine", "v2")
+            types = [c.type for c in (await env.client.get(NodeClaim, claim.name)).status.conditions]
+            assert "Drifted" not in types
+
+    run_virtual(scenario())
