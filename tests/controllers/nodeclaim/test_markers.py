@@ -14,7 +14,9 @@ from karpenter.cloudprovider import CreateError, NodeClaimNotFound
 from karpenter.controllers.nodeclaim.drift import hash_drift, instance_type_drift, requirements_drift
 from karpenter.kube.patch import Patch, merge
 from karpenter.model.instancetype import Offering
+from karpenter.providers.kwok.nodeclass import KwokNodeClass
 from karpenter.testing.builders import (
+    NODE_CLASS,
     a_nodeclaim,
     a_nodepool,
     a_pod,
@@ -256,6 +258,43 @@ def test_consolidatable_follows_consolidate_after(wait: str, at_ten: bool, at_hu
     run_virtual(scenario())
 
 
+def test_without_any_pod_event_consolidate_after_counts_from_initialization() -> None:
+    """A node that nobody ever used has been idle since it was ready."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            env.cloud.join_seconds = 60.0
+            await env.create(a_nodepool())
+            await env.client.patch(NodePool, "default", _after("5m"))
+            pod = await env.create(a_pod())
+            claim = (await env.expect_claims(1))[0]
+            await env.client.delete(Pod, pod.name, namespace=pod.namespace)
+            claim = await env.expect_condition(claim.name, "Initialized", within=90)
+            assert claim.status.last_pod_event_time is None
+            await env.wait(290)
+            assert await _condition(env, claim, "Consolidatable") is None
+            await env.wait(15)
+            assert await _condition(env, claim, "Consolidatable") is not None
+
+    run_virtual(scenario())
+
+
+def test_drift_of_the_node_class_is_asked_for_when_that_changes() -> None:
+    """Not only five minutes later."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            claim = await _working(env)
+            await env.wait(2)
+            env.cloud.drift[claim.name] = "ImageDrifted"
+            note = merge({"metadata": {"annotations": {"image": "new"}}})
+            await env.client.patch(KwokNodeClass, NODE_CLASS.name, note)
+            await env.wait(2)
+            assert await _reason(env, claim) == "ImageDrifted"
+
+    run_virtual(scenario())
+
+
 def test_a_pod_that_comes_takes_the_mark_away() -> None:
     """So does a longer wait that the pool is given; both are read from the pool as it is now."""
 
@@ -263,7 +302,8 @@ def test_a_pod_that_comes_takes_the_mark_away() -> None:
         async with environment() as env:
             claim = await _working(env)
             await env.client.patch(NodePool, "default", _after("1m"))
-            await env.expect_condition(claim.name, "Consolidatable", within=90)
+            await env.wait(70)
+            assert await _condition(env, claim, "Consolidatable") is not None
             pod = await env.create(a_pod("second", cpu="100m"))
             await env.expect_scheduled([pod])
             await env.wait(3)

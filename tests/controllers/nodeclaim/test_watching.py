@@ -67,6 +67,12 @@ def test_a_tenth_less_is_tolerated(found: dict[str, str], issues: int) -> None:
     assert len(shape_issues(claim, node)) == issues
 
 
+def test_a_resource_of_which_nothing_was_promised_is_no_issue() -> None:
+    """Only what the cloud said the machine would have can be missing."""
+    claim = a_nodeclaim("c", capacity={"cpu": "4"}, requests={"cpu": "1", "example.com/gpu": "1"})
+    assert shape_issues(claim, a_node("n", capacity={"cpu": "4"}, allocatable={"cpu": "4"})) == []
+
+
 def test_a_claim_from_before_gets_its_class_label() -> None:
     """A label that is missing is put back, with the name of the claim's node class."""
 
