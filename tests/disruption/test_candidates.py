@@ -48,6 +48,7 @@ def look(
     *views: NodeView,
     pools: list[NodePool] | None = None,
     pdbs: list[PodDisruptionBudget] | None = None,
+    stand_ins: frozenset[str] = frozenset(),
     **given: Any,
 ) -> tuple[list[Candidate], list[Verdict]]:
     snapshot = Snapshot(
@@ -56,6 +57,7 @@ def look(
         pending=(),
         nodepools=tuple(pools if pools is not None else [a_nodepool()]),
         pdbs=tuple(pdbs or ()),
+        stand_ins=stand_ins,
     )
     catalogues = {pool.name: (MEDIUM,) for pool in snapshot.nodepools}
     found = find_candidates(snapshot, **{"queued": frozenset(), "catalogues": catalogues, **given})
@@ -347,6 +349,19 @@ def test_a_termination_grace_period_overrules_pods_only() -> None:
     meta = replace(view.node.metadata, annotations=HELD)
     view = replace(view, node=replace(view.node, metadata=meta))
     assert a_round(view, types=[MEDIUM]).eventual == ()
+
+
+def test_a_pod_that_has_its_stand_in_first_does_not_hold_its_node() -> None:
+    """A budget that can never let it go keeps the node otherwise; one that has to wait keeps it as ever."""
+    never, waits = a_pdb("web", allowed=0), a_pdb("web", allowed=0)
+    never = replace(never, spec=replace(never.spec, max_unavailable=0))
+    for pdb, stand_ins, free in [
+        (never, frozenset({COVERED.key}), True),
+        (never, frozenset(), False),
+        (waits, frozenset({COVERED.key}), False),
+    ]:
+        candidates, _ = look(with_pods(COVERED), pdbs=[pdb], stand_ins=stand_ins)
+        assert bool(candidates) is free
 
 
 def test_pods_that_nothing_moves_are_known() -> None:

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karpenter.apis.core import IntOrString, Pod
-from karpenter.apis.meta import Condition, LabelSelector, ObjectMeta
+from karpenter.apis.meta import Condition, LabelSelector, ObjectMeta, SelectorRequirement
+from karpenter.apis.selectors import label_selector_matches
 from karpenter.apis.workloads import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from karpenter.base.clock import parse_time
 from karpenter.model.pdbs import PdbLimits, answer, can_never_allow
@@ -83,6 +84,40 @@ def test_a_budget_without_disruptions_left_blocks_its_pods(pdb: PodDisruptionBud
 def test_budgets_that_never_let_go(pdb: PodDisruptionBudget, fully: bool) -> None:
     """No tolerance at all blocks for good; the momentary count does not matter."""
     assert bool(PdbLimits([pdb]).fully_blocking(POD)) == fully
+
+
+LABELS = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy"), max_size=3)
+SELECTORS = st.none() | st.builds(
+    LabelSelector,
+    match_labels=LABELS,
+    match_expressions=st.lists(
+        st.builds(
+            SelectorRequirement,
+            key=st.sampled_from("abc"),
+            operator=st.sampled_from(["Exists", "DoesNotExist"]),
+        ),
+        max_size=1,
+    ),
+)
+
+
+@given(st.lists(SELECTORS, max_size=5), LABELS, st.booleans())
+def test_exactly_the_budgets_that_select_a_pod_cover_it(
+    selectors: list[LabelSelector | None], labels: dict[str, str], elsewhere: bool
+) -> None:
+    """Whatever they select by, sorted by name; none selects nothing, an empty selector everything."""
+    pdbs = [
+        PodDisruptionBudget(
+            metadata=ObjectMeta(name=f"pdb-{i}", namespace="other" if elsewhere and i % 2 else "default"),
+            spec=PodDisruptionBudgetSpec(selector=selector),
+        )
+        for i, selector in enumerate(selectors)
+    ]
+    pod = a_pod(labels=labels)
+    covering = [
+        p for p in pdbs if p.namespace == "default" and label_selector_matches(p.spec.selector, labels)
+    ]
+    assert PdbLimits(pdbs[::-1]).matching(pod) == covering
 
 
 def test_two_budgets_over_one_pod_always_block() -> None:

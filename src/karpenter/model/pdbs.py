@@ -60,23 +60,30 @@ class PdbLimits:
     """All budgets of a cluster at one moment."""
 
     def __init__(self, pdbs: Iterable[PodDisruptionBudget], stand_ins: Collection[str] = ()) -> None:
-        """Index `pdbs` by namespace, in order of name.
+        """Index `pdbs` by one label that they select, or by namespace.
 
         `stand_ins` are keys of pods that a budget which can never let them go does not hold: their workload
         brings up another first.
         """
         self._stand_ins = stand_ins
-        self._by_namespace: dict[str, list[PodDisruptionBudget]] = {}
+        self._by_label: dict[tuple[str, str, str], list[PodDisruptionBudget]] = {}
+        self._others: dict[str, list[PodDisruptionBudget]] = {}
         for pdb in sorted(pdbs, key=lambda p: p.key):
-            self._by_namespace.setdefault(pdb.namespace, []).append(pdb)
+            selector = pdb.spec.selector
+            if selector is not None and selector.match_labels:
+                label = min(selector.match_labels.items())
+                self._by_label.setdefault((pdb.namespace, *label), []).append(pdb)
+            elif selector is not None:
+                self._others.setdefault(pdb.namespace, []).append(pdb)
 
     def matching(self, pod: Pod) -> list[PodDisruptionBudget]:
         """Return the budgets that cover `pod`, by name."""
-        return [
-            pdb
-            for pdb in self._by_namespace.get(pod.namespace, ())
-            if label_selector_matches(pdb.spec.selector, pod.metadata.labels)
-        ]
+        namespace, by_label = pod.namespace, self._by_label
+        found = list(self._others.get(namespace, ()))
+        for label in pod.metadata.labels.items():
+            found.extend(by_label.get((namespace, *label), ()))
+        covering = [p for p in found if label_selector_matches(p.spec.selector, pod.metadata.labels)]
+        return sorted(covering, key=_key) if len(covering) > 1 else covering
 
     def blocking(self, pod: Pod, now: float) -> str:
         """Return why budgets forbid evicting `pod` now; empty when they don't.
@@ -195,6 +202,10 @@ def _asks(pod: Pod, covering: Sequence[PodDisruptionBudget]) -> bool:
         pdb.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
         or status.current_healthy >= status.desired_healthy > 0
     )
+
+
+def _key(pdb: PodDisruptionBudget) -> str:
+    return pdb.key
 
 
 def _several(covering: list[PodDisruptionBudget]) -> str:
