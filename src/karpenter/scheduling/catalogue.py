@@ -276,6 +276,6 @@ def compiled(
     catalogue = _compiled.get(key)
     if catalogue is None or catalogue.listed is not types:
         while len(_compiled) >= _KEPT_CATALOGUES:
-            del _compiled[next(iter(_compiled))]
+            _compiled.pop(next(iter(_compiled)), None)  # another thread may have been faster
         catalogue = _compiled[key] = Catalogue(types, reservation_label, one_size=one_size)
     return catalogue

@@ -74,7 +74,7 @@ def _shaped(types: Types, shape: int) -> Types:
     known = _kept.get((id(types), shape))
     if known is None or known[0] is not types:
         while len(_kept) >= _MOST_KEPT:
-            del _kept[next(iter(_kept))]
+            _kept.pop(next(iter(_kept)), None)  # another thread may have been faster
         known = _kept[(id(types), shape)] = (types, tuple(t for t in types if _shape(t) == shape))
     return known[1]
 

@@ -1,0 +1,66 @@
+"""What users see when a cluster has more nodes than its pods need: it gets cheaper, then rests."""
+
+import pytest
+
+from karpenter.apis.workloads import Deployment
+from karpenter.base.virtualtime import run_virtual
+from karpenter.testing.manifests import deployment, node_class, pool
+from karpenter.testing.world import World, world
+
+
+async def _thinned_out(w: World, *, after: str = "5s") -> None:
+    """Have six nodes with two pods each, then take ten of the twelve pods away."""
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    large = [{"key": "karpenter.kwok.sh/instance-cpu", "operator": "In", "values": ["4"]}]
+    await w.apply([node_class(), pool(consolidate_after=after, requirements=large)])
+    await w.apply(deployment("web", 12, cpu="1500m", topologySpreadConstraints=[spread]))
+    await w.until_replicas("web", 12)
+    await w.scale("web", 4)
+
+
+@pytest.mark.parametrize("search", ["sets", "upstream"])
+def test_half_empty_nodes_are_merged(search: str) -> None:
+    """Four pods end on two nodes; all of them run, and then nothing moves any more."""
+
+    async def scenario() -> None:
+        async with world(arguments=(f"--consolidation-search={search}",)) as w:
+            await _thinned_out(w)
+
+            async def merged() -> bool:
+                return len(await w.claims()) == 2 and not await w.trouble()
+
+            await w.until("two nodes are left", merged, within=900)
+            web = await w.client.get(Deployment, "web", "default")
+            assert web.status.available_replicas == 4
+            await w.wait(60)
+            names = {p.name for p in await w.pods("web")}
+            bought = w.watchdog.claims_created
+            await w.wait(1800)
+            assert {p.name for p in await w.pods("web")} == names
+            assert w.watchdog.claims_created == bought
+
+    run_virtual(scenario())
+
+
+def test_an_operator_killed_while_consolidating_is_followed_by_one_that_finishes() -> None:
+    """Killed every twenty seconds for a while: no pod is lost, no taint stays, the end is the same."""
+
+    async def scenario() -> None:
+        async with world() as w:
+            await _thinned_out(w)
+            for pause in (17.0, 18.5, 21.0, 16.2):
+                await w.wait(pause)
+                await w.restart_operator()
+
+            async def merged() -> bool:
+                return len(await w.claims()) == 2 and not await w.trouble()
+
+            await w.until("two nodes are left", merged, within=900)
+            assert not [n.name for n in await w.nodes() if n.spec.taints]
+
+    run_virtual(scenario())
