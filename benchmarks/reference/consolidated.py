@@ -43,6 +43,15 @@ class Ours(msgspec.Struct, frozen=True):
     """CPU time of the last round, which found nothing."""
     steps: tuple[Step, ...]
 
+    def until(self, cost: float) -> tuple[int, float]:
+        """Return the pods evicted and USD per hour saved until the cluster cost no more than `cost`."""
+        evicted = 0
+        for step in self.steps:
+            evicted += step.command.moved
+            if step.cost_after <= cost:
+                return evicted, self.cost_before - step.cost_after
+        return evicted, self.cost_before - self.cost_after
+
 
 def asked(path: Path) -> Question:
     """Return what a scenario file asks."""

@@ -18,15 +18,17 @@ from karpenter.scheduling import least_cost, solve
 
 _PODS = 80_000
 _DEPLOYMENTS = 200
-_CORES = 32
+_LEAST_CORES, _MOST_CORES = 32, 48
 _SEED = 1
+_BOUND_STEPS = 200
 _IDLE_SECONDS = 2.0
 _SECONDS = 60.0
 
 
 def large(methods: tuple[str, ...] = (), pods: int = _PODS) -> int:
     """Make the cluster, consolidate it, print how that goes; return the exit code."""
-    whole = problem(deployments(_DEPLOYMENTS, pods), machines(cores=_CORES))
+    types = [kind for kind in machines(cores=_MOST_CORES) if kind.capacity["cpu"] >= _LEAST_CORES * 1000]
+    whole = problem(deployments(_DEPLOYMENTS, pods), types)
     (offer,) = whole.pools
     disruption = replace(offer.pool.spec.disruption, budgets=[DisruptionBudget(nodes="100%")])
     pool = replace(offer.pool, spec=replace(offer.pool.spec, disruption=disruption))
@@ -40,7 +42,7 @@ def large(methods: tuple[str, ...] = (), pods: int = _PODS) -> int:
     state = after_plan(Aftermath(snapshot=empty, prices={}), plan, whole.pods, types_of(whole))
     state = replace(state, snapshot=replace(state.snapshot, pending=(), nodes=_halved(state.snapshot.nodes)))
     left = sum(len(node.pods) for node in state.snapshot.nodes)
-    least = least_cost(unbound(ask, state.snapshot), Budget(steps=200))
+    least = least_cost(unbound(ask, state.snapshot), Budget(steps=_BOUND_STEPS))
     print(
         f"{len(state.snapshot.nodes)} nodes, {left} pods, ${state.cost:.2f}/h; bound ${least:.2f}/h",
         flush=True,
