@@ -108,8 +108,7 @@ HEAD = (
     f"{'cluster':34} {'nodes':>5} {'$/h':>7} {'$/h':>8} | "
     f"{'nodes':>5} {'$/h':>8} {'cmds':>4} {'evicted':>7} {'per $':>7} {'cpu s':>8} | "
     f"{'nodes':>5} {'$/h':>8}  {'cmds':>4} {'evicted':>7} {'per $':>7} {'match':>6}  {'cpu s':>7} {'last':>6}"
-    f" | 
-    f"{'saved':>7} {'gap':>6} {'faster':>8}"
+    f" | {'saved':>7} {'gap':>6} {'faster':>8}"
 )
 
 
