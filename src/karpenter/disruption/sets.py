@@ -134,7 +134,7 @@ class _Sweep:
                 return command
         for names in self._windows():
             command = self._attempt(names)
-            if command is not None:
+            if command is not None or self._late:
                 return command
         return None
 
