@@ -18,6 +18,7 @@ from karpenter.testing.builders import (
     an_expression,
     an_instance_type,
     an_offer,
+    some_pods,
 )
 from karpenter.testing.company import Spec, a_company_term, apart, app_pods, beside, of_app, spread
 from karpenter.testing.outcomes import domains, places, planned, refusals, refused, together
@@ -263,18 +264,22 @@ def test_affinity_to_pods_on_nodes_without_the_label_waits() -> None:
     assert refused(planned(over_three(app_pods("web", spec=beside("db")), nodes=[node]))) == ["web"]
 
 
+@pytest.mark.parametrize("others", [0, 600], ids=["small batch", "large batch"])
 @pytest.mark.parametrize("key", [ZONE, HOST])
-def test_a_chain_of_dependents_is_placed_in_one_go(key: str) -> None:
+def test_a_chain_of_dependents_is_placed_in_one_go(key: str, others: int) -> None:
     """ui needs cache needs web needs db: all find each other, in whatever order they are named."""
+    blue = {"example.com/team": "blue"}
+    node = a_view("blue", labels=blue, allocatable={"pods": "1000"})
+    tiny = some_pods(others, "tiny", cpu=None, memory=None, node_selector=blue)
     pods = [
         *app_pods("ui", spec=beside("cache", key)),
         *app_pods("cache", spec=beside("web", key)),
         *app_pods("web", spec=beside("db", key)),
         *app_pods("db"),
     ]
-    plan = planned(over_three(pods))
+    plan = planned(over_three([*pods, *tiny], nodes=[node]))
     assert refused(plan) == []
-    assert len(together(plan)) == 1 if key == HOST else list(domains(plan).values()) == [4]
+    assert len(plan.claims) == 1 if key == HOST else list(domains(plan).values()) == [4]
 
 
 def test_a_chain_with_a_missing_link_waits_from_there() -> None:

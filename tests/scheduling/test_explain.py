@@ -2,6 +2,8 @@
 
 import json
 
+import msgspec
+
 from karpenter.scheduling import solve
 from karpenter.scheduling.explain import cost_text, plan_text, unschedulable_json, unschedulable_text
 from karpenter.testing.builders import a_nodepool, a_pod, a_problem
@@ -34,6 +36,12 @@ def test_a_plan_is_summed_up() -> None:
     assert lines[0].startswith("1 pods on 1 new nodes, 0 on existing ones, 1 left out; cost $0.06/h, ≥ $0.0")
     assert lines[1] == "  main: general-2 or 3 others, $0.0560/h, 1 pods"
     assert lines[2] == "pod default/b cannot be scheduled:"
+
+
+def test_the_gap_is_a_share_of_the_bound() -> None:
+    """A plan for $1.10 where $1.00 may be possible is 10 % above it."""
+    plan = msgspec.structs.replace(solve(a_problem([])), cost=1.1, lower_bound=1.0)
+    assert cost_text(plan) == "cost $1.10/h, ≥ $1.00/h possible, gap 10.0 %"
 
 
 def test_a_free_plan_has_no_gap() -> None:

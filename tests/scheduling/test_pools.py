@@ -118,6 +118,13 @@ def test_each_pod_gets_the_heaviest_pool_that_can_serve_it() -> None:
     }
 
 
+def test_a_limit_that_leaves_one_node_is_not_blamed_for_a_pod_that_fits_no_type() -> None:
+    """As long as one node may be bought, what is in the way is the size of the pod."""
+    pool = a_nodepool(limits={"nodes": "1"})
+    (refusal,) = refusals(planned(a_problem([a_pod(cpu="100")], pools=[pool])))
+    assert refusal.constraint == "resources"
+
+
 def test_room_on_a_node_of_a_lighter_pool_is_used_before_a_heavier_one_buys() -> None:
     """What a restricted pod's node has left costs nothing, whichever pool it is from."""
     pools = [a_nodepool("heavy", weight=9), a_nodepool("light", labels={"example.com/team": "red"})]

@@ -394,10 +394,13 @@ BLUE = a_view("blue", labels={"example.com/team": "blue"}, allocatable={"pods": 
 
 @MANY
 def test_pods_that_can_only_run_on_one_node_are_measured_by_that_node(others: int) -> None:
-    """Nodes that the pods do not select are no domains of theirs: the one that is left takes them all."""
-    nodes = [zoned("zone-a", size=ROOMY, own=RED), BLUE]
-    pods = [*web(3, spread(key=HOST), node_selector=RED), *tiny(others)]
-    assert len(planned(over_three(pods, nodes=nodes)).placements["in-zone-a"]) == 3
+    """Nodes that they do not select are no domains of theirs: the one left takes all it has room for."""
+    exactly = {"cpu": "300m", "memory": "1Gi", "pods": "110"}
+    nodes = [zoned("zone-a", size=exactly, own=RED), BLUE]
+    pods = [*web(4, spread(key=HOST), node_selector=RED), *tiny(others)]
+    plan = planned(over_three(pods, nodes=nodes))
+    assert len(plan.placements["in-zone-a"]) == 3
+    assert len(refused(plan)) == 1
 
 
 @MANY
