@@ -155,12 +155,12 @@ def test_pods_that_need_each_other_on_a_node_fill_one_only() -> None:
 
 
 def test_a_group_is_founded_where_most_of_it_has_room() -> None:
-    """Four of three cores: a new node holds one of them, the one that is there two."""
+    """Many of three cores: a new node holds one of them, the one that is there two."""
     node = a_view("there", allocatable={"cpu": "7", "memory": "16Gi", "pods": "9"})
     types = [an_instance_type("small", cpu="4", memory="16Gi")]
-    pods = app_pods("web1", "web2", "web3", "web4", cpu="3", spec=beside("web", HOST))
+    pods = app_pods(*(f"web{i}" for i in range(70)), cpu="3", spec=beside("web", HOST))
     plan = planned(a_problem(pods, instance_types=types, nodes=[node]))
-    assert (len(plan.claims), len(plan.placements["there"]), len(plan.unschedulable)) == (0, 2, 2)
+    assert (len(plan.claims), len(plan.placements["there"]), len(plan.unschedulable)) == (0, 2, 68)
 
 
 def test_a_second_batch_does_not_found_a_second_node() -> None:

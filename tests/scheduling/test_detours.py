@@ -1,6 +1,7 @@
 """Small batches are planned in several ways, and the cheapest is taken."""
 
 from karpenter.apis import labels
+from karpenter.apis.core import Taint
 from karpenter.model.problem import Budget, Plan, Problem
 from karpenter.scheduling import solve
 from karpenter.scheduling.check import violations
@@ -10,6 +11,7 @@ from karpenter.testing.builders import (
     a_term,
     a_view,
     an_instance_type,
+    an_offer,
     an_offering,
     node_affinity,
     some_pods,
@@ -53,6 +55,27 @@ def test_a_spread_leans_to_the_cheaper_zone() -> None:
         pods = app_pods("web1", "web2", "web3", cpu="900m", spec=spread(max_skew=max_skew))
         plan = searched(a_problem(pods, instance_types=types))
         assert (plan.cost, len(plan.claims)) == (2.3, 2)
+
+
+def test_what_is_given_up_counts_more_than_the_price() -> None:
+    """With a pool to be avoided if possible small batches are planned in several ways, too, and keep off it.
+
+    One of three pods goes to the node in zone a; zone a is the cheaper one, but in c the others share a node.
+    """
+    places = [an_offering("zone-a", OD, 1.0), an_offering("zone-c", OD, 1.1)]
+    types = [an_instance_type("double", cpu="2", memory="8Gi", offerings=places)]
+    bargain = an_instance_type("bargain", cpu="8", memory="8Gi", price=0.1)
+    avoided = a_nodepool("avoided", taints=[Taint(key="avoid", effect="PreferNoSchedule")])
+    room = {"cpu": "1", "memory": "8Gi", "pods": "2"}
+    running = app_pods("web8", "web9", node_name="full")
+    nodes = [
+        a_view("free", labels={labels.ZONE: "zone-a"}, allocatable=room),
+        a_view("full", labels={labels.ZONE: "zone-b"}, allocatable=room, pods=running),
+    ]
+    pods = app_pods("web1", "web2", "web3", cpu="900m", spec=spread(max_skew=2))
+    pools = [an_offer(a_nodepool("plain"), types), an_offer(avoided, [bargain])]
+    plan = searched(a_problem(pods, pools=pools, nodes=nodes))
+    assert [(c.pool.name, c.price) for c in plan.claims] == [("plain", 1.1)]
 
 
 def test_pods_that_prefer_something_keep_what_they_have() -> None:

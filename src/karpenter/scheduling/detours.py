@@ -22,10 +22,12 @@ _MOST_TRIES = 120
 _DRY = 50
 """After how many tries in a row without a better plan the best one is taken."""
 _EPSILON = 1e-9
+_UNKNOWN = 1000
+"""Preferences given up by a pod that suits its node under no variant, as far as can be seen."""
 
 T = TypeVar("T")
-Score = tuple[list[int], int, int, float]
-_WRONG: Score = ([2**31], 0, 0, 0.0)
+Score = tuple[list[int], int, int, int, float]
+_WRONG: Score = ([2**31], 0, 0, 0, 0.0)
 """Worse than any plan: no pod is of so high a priority."""
 
 
@@ -35,7 +37,7 @@ def small(classes: Sequence[PodClass]) -> bool:
 
 
 def worth_detours(classes: Sequence[PodClass]) -> bool:
-    """Tell whether the batch is small, and none of its pods has a preference that could be given up."""
+    """Tell whether the batch is small, and none of its pods prefers certain company."""
     return small(classes) and not any(_prefers(c) for c in classes)
 
 
@@ -75,8 +77,9 @@ def detoured(
 def score_of(current: Pass) -> Score:
     """Return what makes plans comparable; the lower the better.
 
-    First come the pods left out, by priority; then nodes with fewer values than minValues; then pods in pools
-    of less than the highest weight; then what the new nodes cost with fees and penalties.
+    First come the pods left out, by priority; then the preferences given up; then nodes with fewer values
+    than minValues; then pods in pools of less than the highest weight; then what the new nodes cost with fees
+    and penalties.
     """
     classes = current.classes
     left_out = [c.priority for c in classes if c.refusal is None for key in c.pods if key in current.refused]
@@ -84,6 +87,7 @@ def score_of(current: Pass) -> Score:
     bins = current.bins.bins
     return (
         sorted(left_out, reverse=True),
+        given_up(current),
         sum(b.relaxed for b in bins),
         sum((max(weights) - weights[b.pool]) * sum(map(len, b.pods.values())) for b in bins),
         total_cost(current, bins),
@@ -91,19 +95,41 @@ def score_of(current: Pass) -> Score:
 
 
 def _better(found: Score, known: Score) -> bool:
-    if found[:3] != known[:3]:
-        return found[:3] < known[:3]
-    return found[3] < known[3] - _EPSILON
+    if found[:-1] != known[:-1]:
+        return found[:-1] < known[:-1]
+    return found[-1] < known[-1] - _EPSILON
 
 
 def _nothing_to_gain(score: Score) -> bool:
-    return not score[0] and score[3] <= _EPSILON
+    return not score[0] and not score[1] and score[-1] <= _EPSILON
+
+
+def given_up(current: Pass) -> int:
+    """Return how many preferences the pods of a plan have to do without where they are, summed over pods."""
+    choosy = {i: c for i, c in enumerate(current.classes) if len({v.tier for v in c.variants}) > 1}
+    if not choosy:
+        return 0
+    owner = {key: i for i, c in choosy.items() for key in c.pods}
+    total = 0
+    for planned in current.bins.bins:
+        space, here = current.spaces[planned.pool], planned.pattern.requirements
+        held = [owner[key] for keys in planned.pods.values() for key in keys if key in owner]
+        for i in held:
+            total += min(
+                (v.tier for v in choosy[i].variants if space.admit(here, v) is here), default=_UNKNOWN
+            )
+    for name, keys in current.on_nodes.items():
+        for key in keys:
+            if key in owner:
+                tiers = (v.tier for v in choosy[owner[key]].variants if current.nodes.takes(name, v))
+                total += min(tiers, default=_UNKNOWN)
+    return total
 
 
 def _prefers(pod_class: PodClass) -> bool:
     profile, wide = pod_class.profile, pod_class.profile.wide
     weights = [t.weight for terms in (wide.spreads, wide.affinities, wide.antis) for t in terms]
-    return len({v.tier for v in pod_class.variants}) > 1 or bool(profile.soft or profile.fond) or any(weights)
+    return bool(profile.soft or profile.fond) or any(weights)
 
 
 def _changes(current: Pass) -> Iterator[WhatIf]:

@@ -126,6 +126,11 @@ class NodeTable:
         """Return, by rule of the topology and node, how many pods it selects there, and how many own it."""
         return self._crowd.counts()
 
+    def takes(self, name: str, variant: Variant) -> bool:
+        """Tell whether a node is one that pods of `variant` accept."""
+        row = next(row for row, node in enumerate(self.nodes) if node.name == name)
+        return bool(self._mask(variant)[row])
+
     def place(self, row: int, ask: Ask, count: int) -> None:
         """Take the room of `count` pods on one node."""
         self.free[row] -= ask.wanted * count
