@@ -10,7 +10,7 @@ from karpenter.model.problem import Plan, PlannedClaim
 from karpenter.model.snapshot import NodeView
 from karpenter.scheduling.check_company import company
 from karpenter.scheduling.check_fit import hard_taints, labels_of, selected, ways
-from karpenter.scheduling.check_market import Market, everything_on
+from karpenter.scheduling.check_market import Market
 
 
 class Place(Protocol):
@@ -90,11 +90,17 @@ class Machines:
         return self._values[key]
 
     def _choices(self, key: str) -> frozenset[str]:
-        return frozenset(
-            value
+        # Types and their offerings say few different things about one label.
+        said = {
+            (instance_type.requirements.get(key), offering.requirements.get(key))
             for instance_type in self._types
             for offering in self._market.offerings(self._pool, self._requirements, instance_type.name)
-            for value in everything_on(key, self._requirements, instance_type, offering).permitted()
+        }
+        mine = self._requirements.get(key)
+        return frozenset(
+            value
+            for by_type, by_offering in said
+            for value in mine.intersection(by_type).intersection(by_offering).permitted()
         )
 
     def takes(self, pod: Pod, *, affinity: bool, taints: bool) -> bool:
