@@ -136,7 +136,7 @@ def _kind_of(pod: Pod, problem: Problem, drives: Drives, prefer_no_schedule: boo
                 refused = ("requirements", "none of the pod's node affinity terms can match a node", "")
     return _Kind(
         requests=tuple(sorted({**requests(pod), **drives.wanted_by(pod)}.items())),
-        variants=() if refused else variants,
+        variants=variants,
         ports=host_ports(pod),
         priority=pod.spec.priority or 0,
         refused=refused,
