@@ -58,4 +58,6 @@ def test_ephemeral_taints(taint: Taint, ephemeral: bool) -> None:
 
 def test_merge_keeps_the_first_of_a_kind() -> None:
     """Same key and effect is the same taint."""
-    assert merge([GPU], [Taint(key="gpu", value="x", effect="NoSchedule"), LEVEL]) == [GPU, LEVEL]
+    other = Taint(key="gpu", value="x", effect="NoSchedule")
+    assert merge([GPU], [other, LEVEL]) == [GPU, LEVEL]
+    assert merge([LEVEL, GPU], [other]) == [LEVEL, GPU]
