@@ -16,7 +16,7 @@ from karpenter.controllers.disruption.leftovers import Leftovers
 from karpenter.controllers.disruption.queue import CommandQueue
 from karpenter.controllers.disruption.reporting import Reporter
 from karpenter.controllers.disruption.searches import waits
-from karpenter.controllers.disruption.survey import Survey, View
+from karpenter.controllers.disruption.survey import Budgets, Survey, View
 from karpenter.disruption.command import Command
 from karpenter.disruption.rounds import Search
 from karpenter.disruption.verdicts import Method
@@ -55,6 +55,7 @@ class DisruptionLoop:
         self._reporter = reporter
         self._leftovers = leftovers
         self._settled: dict[Method, Seen] = {}
+        self._told: Budgets | None = None
         self.controller = Singleton(
             name, self._pass, clock=context.clock, rng=context.rng, metrics=context.metrics
         )
@@ -65,8 +66,9 @@ class DisruptionLoop:
         if self._leftovers is not None:
             await self._leftovers.tidy()
         view = await self._survey.look()
-        if self._leftovers is not None:
+        if self._leftovers is not None and view.budgets is not self._told:
             self._reporter.viewed(view)
+            self._told = view.budgets  # the same object while nothing has changed
         for search in self._searches:
             seen = view.unconsolidated_at, view.who
             if self._settled.get(search.method) == seen:
