@@ -40,6 +40,21 @@ for _room in (scheduling, solver):
     vars(_room)["solve"] = _checked_solve
 
 
+# Few pods are looked at twice: who finds no place is rescued, what quarrels is mended. That may hide what is
+# wrong with first plans, which are all that many pods get; without it, tests see them as they are.
+_PLAIN = os.environ.get("KARPENTER_PLAIN") == "1"
+if _PLAIN:
+    vars(solver).update(rescued=lambda problem, plan, **_: plan, mended=lambda problem, plan, _: plan)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out, where plans are not looked at twice, the tests that are about that."""
+    about = [i for i in items if i.path.stem in ("test_rescue", "test_properties") or "rescued" in i.keywords]
+    if _PLAIN and about:
+        config.hook.pytest_deselected(items=about)
+        items[:] = [i for i in items if i not in about]
+
+
 @pytest.fixture(autouse=True)
 def every_plan_is_right() -> Iterator[None]:
     """Fail a test in which a plan was made that breaks a rule."""

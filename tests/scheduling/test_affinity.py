@@ -103,6 +103,7 @@ def test_host_affinity_puts_a_pod_beside_the_one_it_needs() -> None:
     assert places(plan)["web"] == places(plan)["db"]
 
 
+@pytest.mark.rescued
 @pytest.mark.parametrize("fillers", [1, 3])
 def test_followers_come_before_those_who_could_go_anywhere(fillers: int) -> None:
     """With room for two on a node, the pod that must be beside another shares its node; no filler does."""
