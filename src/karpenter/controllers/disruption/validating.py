@@ -42,15 +42,15 @@ class SecondLook:
         return validity.command
 
     def _tell(self, command: Command, invalid: Invalid) -> None:
-        text = str(command).partition(": ")[2]
-        what, _, saved = text.partition(" (savings: ")
         for candidate in command.candidates:
+            what = command.of_node(candidate.node.name)
+            text = f"{what}, reason: {invalid.reason} (savings: ${command.savings:.2f})"
             for obj in (candidate.node.node, candidate.node.claim):
                 if obj is not None:
                     self._context.recorder.publish(
                         obj,
                         "Normal",
                         "ConsolidationRejected",
-                        f"Consolidation rejected: {what}, reason: {invalid.reason} (savings: {saved}",
+                        f"Consolidation rejected: {text}",
                         dedupe=(obj.metadata.uid, what, invalid.reason),
                     )
