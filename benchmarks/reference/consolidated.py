@@ -17,10 +17,11 @@ from karpenter.cli.planning.report import node_prices
 from karpenter.disruption.aftermath import Aftermath
 from karpenter.disruption.converging import Converger, Rules, Step
 from karpenter.model.pods import is_reschedulable, pod_key
-from karpenter.model.problem import Budget, Problem
-from karpenter.model.snapshot import Snapshot
+from karpenter.model.problem import Budget, Plan, Problem
+from karpenter.model.snapshot import NodeView, Snapshot
 from karpenter.scheduling import least_cost
 from karpenter.scheduling.catalogue import compiled
+from karpenter.scheduling.check import violations
 
 _BOUND_STEPS = 400
 
@@ -42,6 +43,7 @@ class Ours(msgspec.Struct, frozen=True):
     idle_seconds: float
     """CPU time of the last round, which found nothing."""
     steps: tuple[Step, ...]
+    after: Snapshot
 
     def until(self, cost: float) -> tuple[int, float]:
         """Return the pods evicted and USD per hour saved until the cluster cost no more than `cost`."""
@@ -102,4 +104,19 @@ def consolidate(
         seconds=converger.seconds,
         idle_seconds=converger.last_seconds,
         steps=steps,
+        after=converger.state.snapshot,
     )
+
+
+def broken_rules(ask: Ask, snapshot: Snapshot) -> list[str]:
+    """Return what the independent checker has against where pods run, as if all were placed there at once."""
+    moving = {n.name: [p for p in n.pods if is_reschedulable(p)] for n in snapshot.nodes}
+    bare = replace(snapshot, nodes=tuple(_emptied(node) for node in snapshot.nodes), pending=())
+    placements = {name: tuple(sorted(pod_key(pod) for pod in pods)) for name, pods in moving.items() if pods}
+    asked_anew = replace(ask(bare), pods=unbound(ask, snapshot).pods)
+    return violations(asked_anew, Plan(claims=(), placements=placements, unschedulable=(), cost=0.0))
+
+
+def _emptied(node: NodeView) -> NodeView:
+    staying = [pod for pod in node.pods if not is_reschedulable(pod)]
+    return replace(node, pods=(), requested={}).with_pods(staying)
