@@ -67,10 +67,10 @@ def test_moves_can_be_free() -> None:
     assert Restarts(hours=0).pays(saving(a_candidate("2"), 1e-9), NOW)
 
 
-def test_a_move_pays_back_within_eight_hours() -> None:
+def test_a_move_pays_back_within_twelve_hours() -> None:
     """What it costs against what it saves until then."""
     candidate = a_candidate("4")
-    assert Restarts().least_saving([candidate], NOW) == pytest.approx(0.4 / 8)
+    assert Restarts().least_saving([candidate], NOW) == pytest.approx(0.4 / 12)
     command = Command(reason="Underutilized", candidates=(candidate,))
     assert Restarts().pays(command, NOW)
 

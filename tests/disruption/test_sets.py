@@ -125,16 +125,16 @@ def test_the_clock_ends_the_search() -> None:
 
 
 def test_a_move_has_to_pay_for_its_restarts() -> None:
-    """What an hour of the pods' share of the machine costs is to be saved within eight."""
+    """What an hour of the pods' share of the machine costs is to be saved within twelve."""
     full = [a_machine("n", LARGE, "3900m", "1900m", "1900m")]
-    cheap = replace(MEDIUM, offerings=tuple(replace(o, price=0.18) for o in MEDIUM.offerings))
+    cheap = replace(MEDIUM, offerings=tuple(replace(o, price=0.185) for o in MEDIUM.offerings))
     types = [LARGE, cheap]
     assert told(decide(*full, types=types))[1] == ["medium", "medium"]
     decision = decide(*full, types=types, restarts=Restarts())
     assert decision.commands == ()
     verdict = the_verdict(decision, "n")
     assert verdict.code == "payback"
-    assert verdict.message == ("It would save $0.0400 an hour; to pay for the restarts it has to be $0.0481")
+    assert verdict.message == ("It would save $0.0300 an hour; to pay for the restarts it has to be $0.0321")
     assert told(decide(*full, types=types, restarts=Restarts(payback_hours=24)))[1] == ["medium", "medium"]
 
 

@@ -36,7 +36,7 @@ class Settings:
     """`sets` or `upstream`: which searches for something cheaper there are."""
     restart_cost_seconds: float = 3600.0
     """What it costs to restart a pod, as time that it runs on its node."""
-    payback_seconds: float = 8 * 3600.0
+    payback_seconds: float = 12 * 3600.0
     """Within which time a consolidation has to save what it costs."""
     consolidation_budget: Budget = field(default_factory=lambda: Budget(steps=1000))
     """How long one of them may go on."""

@@ -27,7 +27,7 @@ class Restarts(msgspec.Struct, frozen=True, kw_only=True):
 
     hours: float = 1.0
     """Hours of its share of the machine that the restart of a pod of eviction cost 1 costs; 0: nothing."""
-    payback_hours: float = 8.0
+    payback_hours: float = 12.0
     """Within which time a move has to have saved what it cost."""
     ready_hours: Mapping[str, float] = {}
     """How long pods of a workload were seen to take until they were ready, by the uid of their controller."""

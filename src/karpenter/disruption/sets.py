@@ -27,6 +27,7 @@ from karpenter.model.problem import Budget, Problem
 _PRICING_STEPS = 40
 _SEARCH_STEPS = 60
 _MOST_TRIMS = 2
+_MOST_LOOKS = 150
 _MOST_TRIES = 16
 _MARKUP = 1.03
 """How much more than what they are worth pods are guessed to cost when they are bought anew."""
@@ -134,7 +135,7 @@ class _Sweep:
                 return command
         for names in self._windows():
             command = self._attempt(names)
-            if command is not None or self._late:
+            if command is not None or self._late or len(self._tried) >= _MOST_TRIES:
                 return command
         return None
 
@@ -142,7 +143,9 @@ class _Sweep:
         key = frozenset(names)
         if not names or key in self._tried:
             return None
-        if len(self._tried) >= _MOST_TRIES or not self._round.more():
+        if len(self._tried) >= _MOST_TRIES:
+            return None  # the same question would be answered alike: it is not asked again before a change
+        if not self._round.more():
             self._late = True
             return None
         self._tried.add(key)
@@ -220,11 +223,14 @@ class _Sweep:
         most = len(self._by(lambda n: self._excess[n]))
         order = sorted(self._eligible, key=lambda n: (-self._excess[n] / self._eligible[n].price, n))
         size = min(most, len(order))
+        looks = iter(range(_MOST_LOOKS))
         while size >= 1:
             stride = max(1, len(order) // size)
             runs = [tuple(order[at : at + size]) for at in range(0, len(order) - size + 1, max(1, size // 2))]
             combs = [tuple(order[at::stride][:size]) for at in range(stride)]
             for names in (n for pair in zip_longest(runs, combs, fillvalue=()) for n in pair):
+                if names and next(looks, None) is None:
+                    return
                 if names and self._may_pay(names):
                     yield self._affordable(names)
             size //= 2

@@ -182,7 +182,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "consolidation-restart-cost", 3600.0, "what restarting a pod costs, in time on its node", _seconds
     ),
-    Option("consolidation-payback", 28800.0, "a move has to save what its restarts cost within", _seconds),
+    Option("consolidation-payback", 43200.0, "a move has to save what its restarts cost within", _seconds),
     Option("consolidation-budget", 30.0, "longest time of one search for cheaper nodes", _seconds),
     Option("instance-types-file-path", "", "kwok: instance types in upstream's JSON format", _text),
     Option("instance-catalogue", "generic", "kwok: generic or ec2", _one_of("generic", "ec2")),
