@@ -1,6 +1,6 @@
 """Putting a question to a method: everything it may look at, as one round, beside the event loop."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -8,6 +8,7 @@ from karpenter.controllers.context import Context
 from karpenter.controllers.disruption.halts import Halts
 from karpenter.controllers.disruption.patience import Patience
 from karpenter.controllers.disruption.survey import Survey, View
+from karpenter.disruption import rollouts
 from karpenter.disruption.budgets import Reason
 from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
@@ -20,7 +21,6 @@ from karpenter.disruption.validation import Validity, validated
 from karpenter.disruption.verdicts import Verdict
 from karpenter.runtime import Executor
 
-Objection = Callable[[Command], Verdict | None]
 """Why a command should not be carried out although rules would allow it."""
 
 
@@ -40,14 +40,12 @@ class Desk:
         survey: Survey,
         halts: Halts,
         executor: Executor,
-        objection: Objection = lambda _: None,
     ) -> None:
         """Prepare; `executor` is where searches run."""
         self._context = context
         self._survey = survey
         self._halts = halts
         self._executor = executor
-        self._objection = objection
         self._simulator: tuple[View, Simulator] | None = None
         gates = context.settings.feature_gates
         self._policy = Policy(
@@ -94,7 +92,7 @@ class Desk:
                 simulator=simulator,
                 catalogues=self._survey.catalogues,
                 policy=self._policy,
-                objection=self._objection,
+                objection=partial(rollouts.objection, view.snapshot),
                 restarts=Restarts(
                     hours=settings.restart_cost_seconds / 3600, payback_hours=settings.payback_seconds / 3600
                 ),
