@@ -45,6 +45,7 @@ class Nominations:
         self._context = context
         self._claims = context.cache.informer(NodeClaim)
         self._pods = context.cache.informer(Pod)
+        self._nodes = context.cache.informer(Node)
 
     def controller(self) -> Controller:
         """Return the controller, watching claims and their nodes."""
@@ -110,12 +111,19 @@ class Nominations:
         return await self._write(claim, [pod], claim.status.node_name or None)
 
     async def take_back(self, claim: NodeClaim) -> bool:
-        """Clear the nominations of the claim's pods to its node; tell whether all went well."""
+        """Clear the nominations of the claim's pods to its node; tell whether all went well.
+
+        The node of a claim that was never told its name is known by not being there any more.
+        """
         if not self._heeded:
             return True
         names = {n.name for n in self._context.cluster.nodes_for(claim.status.provider_id)}
         names |= {claim.status.node_name} - {""}
-        stale = [pod for pod in self._waiting(claim) if pod.status.nominated_node_name in names]
+        nominated = [pod for pod in self._waiting(claim) if pod.status.nominated_node_name]
+        if not claim.status.node_name:
+            named = {pod.status.nominated_node_name for pod in nominated}
+            names |= {name for name in named if self._nodes.get(name) is None}
+        stale = [pod for pod in nominated if pod.status.nominated_node_name in names]
         return await self._write(claim, stale, None)
 
     def _waiting(self, claim: NodeClaim) -> list[Pod]:
