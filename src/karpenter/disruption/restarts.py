@@ -15,7 +15,6 @@ from karpenter.apis.core import Pod
 from karpenter.base.duration import parse_duration
 from karpenter.base.timestamps import parse_time
 from karpenter.disruption.candidates import Candidate
-from karpenter.disruption.command import Command
 from karpenter.model.pods import eviction_cost
 from karpenter.model.snapshot import NodeView
 
@@ -39,25 +38,23 @@ class Restarts(msgspec.Struct, frozen=True, kw_only=True):
             return 0.0
         return candidate.price * _share(candidate.node) * sum(map(self._weight, pods)) / len(pods)
 
-    def pays(self, command: Command, now: float) -> bool:
-        """Tell whether `command` saves, in time, at least what it costs."""
-        gain = command.savings * self.horizon(command.candidates, now)
-        return gain >= sum(map(self.of, command.candidates))
-
     def horizon(self, candidates: Iterable[Candidate], now: float) -> float:
         """Return the hours within which taking `candidates` away has to pay."""
         return min([self.payback_hours, *(_hours_left(c.node, now) for c in candidates)])
 
     def least_saving(self, candidates: Sequence[Candidate], now: float) -> float:
         """Return the USD per hour that taking `candidates` away has to save."""
-        horizon = self.horizon(candidates, now)
-        cost = sum(map(self.of, candidates))
-        return cost / horizon if horizon > 0 else float("inf") if cost > 0 else 0.0
+        return least_rate(sum(map(self.of, candidates)), self.horizon(candidates, now))
 
     def _weight(self, pod: Pod) -> float:
         """Return the hours of its share that a pod's restart costs."""
         ready = max((self.ready_hours.get(o.uid, 0.0) for o in pod.metadata.owner_references), default=0.0)
         return (self.hours + ready) * max(0.0, eviction_cost(pod))
+
+
+def least_rate(cost: float, horizon: float) -> float:
+    """Return the USD per hour that pay `cost` USD within `horizon` hours; infinite without any time."""
+    return cost / horizon if horizon > 0 else float("inf")
 
 
 def _share(node: NodeView) -> float:

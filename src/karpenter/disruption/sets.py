@@ -7,7 +7,7 @@ searched for the cheapest way. Nodes that would only be bought again stay.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -20,9 +20,11 @@ from karpenter.disruption.budgets import Reason
 from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
 from karpenter.disruption.consolidation import Probe
+from karpenter.disruption.restarts import least_rate
 from karpenter.disruption.rounds import Decision, Round
 from karpenter.disruption.verdicts import Code, Method, Verdict
 from karpenter.model.problem import Budget, Problem
+from karpenter.scheduling.solver import spender
 
 _PRICING_STEPS = 40
 _SEARCH_STEPS = 60
@@ -70,10 +72,9 @@ class _Sweep:
     def __init__(self, a_round: Round) -> None:
         self._round = a_round
         self._probe = Probe(a_round, SetSearch.method)
-        self._remaining = a_round.remaining.get(SetSearch.reason, {})
         self._late = False
         self._standing = a_round.simulator.standing()
-        self._standing.price(_steps(_PRICING_STEPS))
+        self._standing.price(spender(Budget(steps=_PRICING_STEPS), None))
         eligible, self._verdicts = self._probe.eligible()
         self._eligible = {c.name: c for c in eligible if c.name in self._standing.row}
         self._excess = {
@@ -92,10 +93,10 @@ class _Sweep:
     def decision(self) -> Decision:
         """Return what is to be done, and why nodes stay."""
         command = self._run()
-        allowance = Allowance(self._round, SetSearch.reason, SetSearch.method)
+        allowance = self._allowance()
         taken = {c.name for c in command.candidates} if command else set()
         verdicts = [*self._verdicts]
-        for name in [n for n in self._by(lambda n: self._excess[n], all_of_them=True) if n not in taken]:
+        for name in [n for n in self._by_excess() if n not in taken]:
             refusal = allowance.take(self._eligible[name])
             verdicts.append(self._why(name) if refusal is None else refusal)
         return Decision(
@@ -157,45 +158,48 @@ class _Sweep:
         for name in names:
             cost += self._cost[name]
             horizon = min(horizon, self._horizon[name])
-        return cost / horizon if horizon > 0 else math.inf
+        return least_rate(cost, horizon)
 
     # --- guesses ------------------------------------------------------------------------------------------
 
-    def _by(self, key: Callable[[str], float], *, all_of_them: bool = False) -> list[str]:
-        """Return nodes, as many as budgets allow, by what `key` says per disruption, most first."""
-        order = sorted(self._eligible, key=lambda n: (-key(n) / self._disruption[n], n))
-        return order if all_of_them else self._affordable(order)
+    def _by_excess(self) -> list[str]:
+        """Return the nodes, those first that are most too dear for the disruption they cost."""
+        return sorted(self._eligible, key=lambda n: (-self._excess[n] / self._disruption[n], n))
 
     def _affordable(self, names: Iterable[str]) -> list[str]:
         """Return those of `names` that budgets allow, the first of each pool."""
-        left, chosen = dict(self._remaining), []
+        allowance = self._allowance()
+        chosen = []
         for name in names:
-            pool = self._eligible[name].pool.name
-            if left.get(pool, 0) > 0:
-                left[pool] -= 1
+            candidate = self._eligible[name]
+            if allowance.left(candidate.pool.name):
+                allowance.take(candidate)
                 chosen.append(name)
         return chosen
 
+    def _allowance(self) -> Allowance:
+        return Allowance(self._round, SetSearch.reason, SetSearch.method)
+
     def _vacated(self) -> Iterator[Proposal]:
         """Yield nodes whose pods all fit, so it seems, into free room on others, as budgets allow."""
-        standing, left = self._standing.copy(), dict(self._remaining)
+        standing, allowance = self._standing.copy(), self._allowance()
         targets = np.ones(len(standing.names), dtype=np.bool_)
         names: list[str] = []
         for name in sorted(self._eligible, key=lambda n: (-self._eligible[n].price / self._disruption[n], n)):
-            pool, row = self._eligible[name].pool.name, standing.row[name]
-            if left.get(pool, 0) <= 0:
+            candidate, row = self._eligible[name], standing.row[name]
+            if not allowance.left(candidate.pool.name):
                 continue
             leaving = standing.vacating(row, targets)
             if leaving is not None:
                 standing.move(row, leaving)
                 targets[row] = False
-                left[pool] -= 1
+                allowance.take(candidate)
                 names.append(name)
         yield Proposal(tuple(names), sum(self._eligible[n].price for n in names), self._least(names))
 
     def _prefixes(self) -> Iterator[Proposal]:
         """Yield ever more of the nodes that cost most beyond what they carry, per disruption."""
-        order = self._by(lambda n: self._excess[n])
+        order = self._affordable(self._by_excess())
         if not order:
             return
         savings = np.array(list(self._guesses(order, _MARKUP)))
@@ -220,7 +224,7 @@ class _Sweep:
 
     def _windows(self) -> Iterator[Sequence[str]]:
         """Yield neighbourhoods that are too dear on the whole, for when no guess is good enough."""
-        most = len(self._by(lambda n: self._excess[n]))
+        most = len(self._affordable(self._eligible))
         order = sorted(self._eligible, key=lambda n: (-self._excess[n] / self._eligible[n].price, n))
         size = min(most, len(order))
         looks = iter(range(_MOST_LOOKS))
@@ -325,8 +329,3 @@ def _least_price(problem: Problem) -> float:
         if offering.available
     )
     return min(prices, default=0.0)
-
-
-def _steps(number: int) -> Callable[[], bool]:
-    left = iter(range(number))
-    return lambda: next(left, None) is not None

@@ -19,8 +19,8 @@ from karpenter.testing.environment import Environment, environment
 ROOMS = (provisioning, nodeclaim, node, nodepool, disruption, metrics)
 
 
-async def _halted(env: Environment) -> NodeClaim:
-    """Let three replacements in a row fail; return the claim that was to be replaced."""
+async def _settled(env: Environment) -> NodeClaim:
+    """Run a pod on a node of a pool that lets one be replaced at a time; return its claim."""
     pool = a_nodepool()
     wanted = Disruption(consolidate_after="Never", budgets=[Budget(nodes="1")])
     await env.create(replace(pool, spec=replace(pool.spec, disruption=wanted)))
@@ -29,6 +29,12 @@ async def _halted(env: Environment) -> NodeClaim:
     (claim,) = await env.claims()
     await env.expect_condition(claim.name, "Initialized")
     await env.wait(25)
+    return claim
+
+
+async def _halted(env: Environment) -> NodeClaim:
+    """Let three replacements in a row fail; return the claim that was to be replaced."""
+    claim = await _settled(env)
     env.cloud.join_seconds = None
     env.cloud.drift[claim.name] = "ImageDrifted"
     await env.client.patch(NodeClaim, claim.name, merge({"metadata": {"annotations": {"seen": "1"}}}))
@@ -141,14 +147,7 @@ def test_what_was_never_launched_slows_down_but_does_not_halt() -> None:
     async def scenario() -> None:
         async with environment(rooms=ROOMS) as env:
             env.cloud.next_errors = []
-            pool = a_nodepool()
-            wanted = Disruption(consolidate_after="Never", budgets=[Budget(nodes="1")])
-            await env.create(replace(pool, spec=replace(pool.spec, disruption=wanted)))
-            pod = await env.create(a_pod(cpu="9"))
-            await env.expect_scheduled([pod])
-            (claim,) = await env.claims()
-            await env.expect_condition(claim.name, "Initialized")
-            await env.wait(25)
+            claim = await _settled(env)
             env.cloud.next_errors = [InsufficientCapacity("sold out")] * 8
             env.cloud.drift[claim.name] = "ImageDrifted"
             await env.client.patch(NodeClaim, claim.name, merge({"metadata": {"annotations": {"seen": "1"}}}))

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from io import StringIO
 from typing import TextIO
 
 from rich.console import Console
@@ -10,7 +9,7 @@ from rich.text import Text
 
 from karpenter.cli.planning.consolidating import Consolidation, Move, Removed, Stays
 from karpenter.cli.planning.inventory import Inventory
-from karpenter.cli.planning.table import WIDTH, counted, plain_table, print_plan
+from karpenter.cli.planning.table import counted, plain_table, print_plan, printed
 
 _MOST_NAMED = 3
 _MOST_CAUSES = 8
@@ -18,12 +17,7 @@ _MOST_CAUSES = 8
 
 def write_consolidation(found: Consolidation, inventory: Inventory, out: TextIO) -> None:
     """Print `found`; pods of the plan before it are told by the workloads of `inventory`."""
-    if out.isatty():
-        _print(found, inventory, Console(file=out, highlight=False, markup=False))
-        return
-    text = StringIO()
-    _print(found, inventory, Console(file=text, width=WIDTH, highlight=False, markup=False))
-    out.writelines(line.rstrip() + "\n" for line in text.getvalue().splitlines())
+    printed(lambda console: _print(found, inventory, console), out)
 
 
 def _print(found: Consolidation, inventory: Inventory, console: Console) -> None:

@@ -1,7 +1,7 @@
 """A plan for people: equal nodes in one row, what is left out and what would help, the bill."""
 
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from io import StringIO
 from typing import TextIO
 
@@ -20,11 +20,16 @@ WIDTH = 110
 
 def write_table(report: Report, inventory: Inventory, out: TextIO) -> None:
     """Print `report`; pods are told by the workloads of `inventory`."""
+    printed(lambda console: print_plan(report, inventory, console), out)
+
+
+def printed(tell: Callable[[Console], None], out: TextIO) -> None:
+    """Let `tell` print to `out`: as wide as a terminal is, otherwise `WIDTH`, without trailing blanks."""
     if out.isatty():
-        print_plan(report, inventory, Console(file=out, highlight=False, markup=False))
+        tell(Console(file=out, highlight=False, markup=False))
         return
     text = StringIO()
-    print_plan(report, inventory, Console(file=text, width=WIDTH, highlight=False, markup=False))
+    tell(Console(file=text, width=WIDTH, highlight=False, markup=False))
     out.writelines(line.rstrip() + "\n" for line in text.getvalue().splitlines())
 
 

@@ -12,7 +12,6 @@ from karpenter.disruption import rollouts
 from karpenter.disruption.budgets import Reason
 from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
-from karpenter.disruption.consolidation import why_not
 from karpenter.disruption.drift import drifted_since
 from karpenter.disruption.restarts import Restarts
 from karpenter.disruption.rounds import Decision, Policy, Round, Search
@@ -58,9 +57,8 @@ class Desk:
         a_round, patience = await self.round(view)
         a_round, held = self._without_halted(search, a_round)
         a_round, awaited = _without_awaited(search.reason, a_round)
-        a_round, unfit = _without_unfit(search, a_round)
         decision: Decision = await self._executor.run(search, a_round)
-        verdicts = sorted((*decision.verdicts, *held, *awaited, *unfit), key=lambda v: v.node)
+        verdicts = sorted((*decision.verdicts, *held, *awaited), key=lambda v: v.node)
         replaced = Decision(
             commands=tuple(c for c in decision.commands if c.candidates),
             verdicts=tuple(verdicts),
@@ -136,15 +134,6 @@ class Desk:
 
 def _kept(candidates: Sequence[Candidate], why: dict[str, str]) -> tuple[Candidate, ...]:
     return tuple(c for c in candidates if not why.get(c.pool.name))
-
-
-def _without_unfit(search: Search, a_round: Round) -> tuple[Round, list[Verdict]]:
-    """Keep nodes out of the search over sets that consolidation is not for."""
-    if search.method != "sets":
-        return a_round, []
-    why = {c.node.name: why_not(c, search.method, a_round.snapshot.taken_at) for c in a_round.candidates}
-    kept = tuple(c for c in a_round.candidates if why[c.node.name] is None)
-    return a_round._replace(candidates=kept), [verdict for verdict in why.values() if verdict is not None]
 
 
 def _without_awaited(reason: Reason, a_round: Round) -> tuple[Round, list[Verdict]]:

@@ -5,13 +5,10 @@ from karpenter.apis.karpenter import NodeClaim
 from karpenter.controllers.context import Context
 from karpenter.controllers.disruption.underway import Underway
 from karpenter.controllers.nodeclaim.ending import count_disrupted
+from karpenter.controllers.nominated import NominationTeller, places_of
 from karpenter.disruption.candidates import Candidate
 from karpenter.model.pods import pod_key
 from karpenter.model.snapshot import NodeView
-from karpenter.runtime import EventLimit
-
-_NOMINATIONS_A_SECOND = 5.0
-_NOMINATIONS_AT_ONCE = 10
 
 
 class CommandTeller:
@@ -19,7 +16,7 @@ class CommandTeller:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._nominations = EventLimit(context.clock, _NOMINATIONS_A_SECOND, _NOMINATIONS_AT_ONCE)
+        self._nominations = NominationTeller(context)
         names = ["decision", "reason", "consolidation_type"]
         prefix = "karpenter_voluntary_disruption_"
         self._decisions = context.metrics.counter(f"{prefix}decisions_total", "Disruptions started.", names)
@@ -41,17 +38,8 @@ class CommandTeller:
 
     def nominated(self, row: NodeView, pods: list[Pod]) -> None:
         """Tell pods that will have to move where they are expected."""
-        places = [f"nodeclaim/{row.claim.name}"] if row.claim is not None else []
-        places += [f"node/{row.node.name}"] if row.node is not None else []
         for pod in sorted(pods, key=pod_key):
-            self._context.recorder.publish(
-                pod,
-                "Normal",
-                "Nominated",
-                f"Pod should schedule on: {', '.join(places)}",
-                dedupe=[pod.metadata.uid],
-                limit=self._nominations,
-            )
+            self._nominations.tell(pod, places_of(row))
 
     def launching(self, c: Underway, claim: NodeClaim) -> None:
         """Say what a replacement is for."""

@@ -8,6 +8,7 @@ from karpenter.apis import conditions
 from karpenter.apis.core import Pod
 from karpenter.apis.karpenter import NodePool
 from karpenter.controllers.context import Context
+from karpenter.controllers.nominated import NominationTeller, places_of
 from karpenter.controllers.provisioning.claims import Creation
 from karpenter.controllers.provisioning.demand import Demand
 from karpenter.controllers.provisioning.meters import Meters
@@ -18,7 +19,6 @@ from karpenter.model.pods import pod_key
 from karpenter.model.problem import Plan
 from karpenter.model.requirements import Requirements
 from karpenter.model.snapshot import Snapshot
-from karpenter.runtime import EventLimit
 from karpenter.scheduling.purse import PRICE
 
 log = structlog.get_logger()
@@ -27,8 +27,6 @@ IGNORED = "ignoring pod"
 
 SCHEDULING_EVENT_SECONDS = 300.0
 POOL_EVENT_SECONDS = 60.0
-NOMINATIONS_A_SECOND = 5.0
-NOMINATIONS_AT_ONCE = 10
 
 Pods = Mapping[str, Pod]
 """The pods of a pass by key."""
@@ -42,7 +40,7 @@ class Teller:
     def __init__(self, context: Context, meters: Meters) -> None:
         self._context = context
         self._meters = meters
-        self._nominations = EventLimit(context.clock, NOMINATIONS_A_SECOND, NOMINATIONS_AT_ONCE)
+        self._nominations = NominationTeller(context)
 
     def placed(self, snapshot: Snapshot, plan: Plan, pods: Pods) -> None:
         """Nominate existing machines for the pods that are expected on them."""
@@ -50,11 +48,9 @@ class Teller:
         for name, keys in plan.placements.items():
             self._context.cluster.nominate(name)
             row = rows[name]
-            places = [f"nodeclaim/{row.claim.name}"] if row.claim is not None else []
-            places += [f"node/{row.node.name}"] if row.node is not None else []
             healthy = self._is_healthy(row.nodepool)
             for key in keys:
-                self._nominate(pods[key], ", ".join(places), healthy)
+                self._nominate(pods[key], places_of(row), healthy)
 
     def created(self, creations: Sequence[Creation], pods: Pods) -> None:
         """Nominate new claims for their pods; pods whose claim was refused by the API server wait on."""
@@ -130,14 +126,7 @@ class Teller:
     def _nominate(self, pod: Pod, places: str, healthy: bool) -> None:
         if not pod.spec.node_name:
             self._decide(pod, placed=True, healthy=healthy)
-        self._context.recorder.publish(
-            pod,
-            "Normal",
-            "Nominated",
-            f"Pod should schedule on: {places}",
-            dedupe=[pod.metadata.uid],
-            limit=self._nominations,
-        )
+        self._nominations.tell(pod, places)
 
     def _decide(self, pod: Pod, *, placed: bool, healthy: bool = False) -> None:
         waited = self._context.cluster.pod_times.decided(
