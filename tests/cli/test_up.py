@@ -103,12 +103,12 @@ def test_a_signal_ends_it_at_once_and_cleanly(tmp_path: Path, number: signal.Sig
 @pytest.mark.slow
 def test_a_signal_while_it_starts_ends_it_too(tmp_path: Path) -> None:
     """Nothing hangs and no traceback shows, whenever Ctrl-C comes."""
-    for delay in (0.3, 0.8, 1.2):
+    for delay in (0.05, 0.15, 0.3, 0.5, 0.8, 1.2):
         up = Up(tmp_path)
         time.sleep(delay)
         code, seconds, complaints = up.stop(signal.SIGINT)
         assert "Traceback" not in complaints
-        assert code in (0, 130)
+        assert code in (0, 130, -signal.SIGINT), "the last: still loading, shells say 130 too"
         assert seconds < _ENDS_WITHIN
 
 

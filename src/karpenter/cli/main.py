@@ -191,8 +191,3 @@ def version() -> None:
     from karpenter import __version__
 
     typer.echo(f"karpenter {__version__}")
-
-
-def main() -> None:
-    """Entry point of `karpenter` and `kubectl karpenter`."""
-    app()
