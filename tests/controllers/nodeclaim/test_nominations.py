@@ -4,11 +4,13 @@ from collections.abc import AsyncGenerator, Mapping
 
 import pytest
 
-from karpenter.apis.core import Node, Pod, Taint
+from karpenter.apis.core import Node, NodeSpec, Pod, Taint
 from karpenter.apis.karpenter import NodeClaim
+from karpenter.apis.meta import ObjectMeta
 from karpenter.base.virtualtime import run_virtual
 from karpenter.controllers import node as nodes
 from karpenter.controllers import nodeclaim, nodepool, provisioning
+from karpenter.controllers.nodeclaim.voidnominations import COMING_SECONDS
 from karpenter.kube.patch import merge
 from karpenter.kube.transport import JSON, Response, Transport
 from karpenter.state.reservations import NEVER_READY_SECONDS, planned_pods
@@ -211,6 +213,30 @@ def test_nominations_of_others_stay() -> None:
             alive = [claim for claim in await env.claims() if not claim.deleting]
             held = {key for claim in alive for key in planned_pods(claim)}
             assert held == {"default/pod-0001"}
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize("was_there", [True, False])
+def test_a_pod_promised_to_a_node_that_is_not_there_gets_one(was_there: bool) -> None:
+    """At once if the node is seen to go; one that nobody has seen may be on its way for five minutes."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            await env.create(a_nodepool())
+            if was_there:
+                await env.create(Node(metadata=ObjectMeta(name="promised"), spec=NodeSpec(taints=[WARMING])))
+            pod = some_pods(1, cpu="300m")[0]
+            await env.create(pod)
+            promise = merge({"status": {"nominatedNodeName": "promised"}})
+            await env.client.patch(Pod, pod.name, promise, namespace="default", subresource="status")
+            await env.wait(COMING_SECONDS - 30)
+            assert env.cloud.created == []
+            if was_there:
+                await env.client.delete(Node, "promised")
+                await env.expect_scheduled([pod], within=60)
+            else:
+                await env.expect_scheduled([pod], within=90)
 
     run_virtual(scenario())
 

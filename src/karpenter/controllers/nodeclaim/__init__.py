@@ -12,6 +12,7 @@ from karpenter.controllers.nodeclaim import (
     lifecycle,
     nominations,
     podevents,
+    voidnominations,
 )
 from karpenter.runtime import Controller, Singleton
 
@@ -31,6 +32,7 @@ def build(context: Context) -> list[Controller | Singleton]:
             consistency,
             podevents,
             nominations,
+            voidnominations,
             heirs,
             disruption,
         )

@@ -4,7 +4,7 @@ A pod that a claim was created for is nominated to the claim's node before anyth
 is tried there first and others leave it its room. The claim remembers which pods these are
 (`karpenter.state.reservations`), also for whoever comes after a crash. As soon as it holds them no more (it
 ends, its node goes, or they did not get there in time), nominations to its node are taken back: the pods
-are anybody's again. Nominations by others are never touched.
+are anybody's again. Nominations by others to nodes that are there are never touched.
 """
 
 import asyncio
@@ -109,6 +109,12 @@ class Nominations:
         if not self._heeded or not self._context.server.nomination:
             return True
         return await self._write(claim, [pod], claim.status.node_name or None)
+
+    async def clear(self, pod: Pod) -> bool:
+        """Take any nomination from a pod; tell whether all went well."""
+        if not self._heeded or not self._context.server.nomination:
+            return True
+        return not await self._nominate(pod, None)
 
     async def take_back(self, claim: NodeClaim) -> bool:
         """Clear the nominations of the claim's pods to its node; tell whether all went well.
