@@ -1,15 +1,11 @@
 """What we did ourselves and the watch has not told of; prices; how often events are said."""
 
-from karpenter.apis import labels as known
 from karpenter.base.clock import LoopClock
 from karpenter.base.virtualtime import run_virtual
 from karpenter.runtime import EventLimit
-from karpenter.state.catalogues import Catalogues
 from karpenter.state.unconfirmed import Unconfirmed
-from karpenter.testing.builders import a_nodeclaim, a_nodepool, a_pod, some_instance_types
+from karpenter.testing.builders import a_nodeclaim, a_nodepool, a_pod
 from karpenter.testing.environment import environment
-
-TYPES = tuple(some_instance_types())
 
 
 def test_created_claims_are_known_until_the_watch_tells() -> None:
@@ -52,25 +48,6 @@ def test_an_ended_claim_is_no_capacity_before_the_watch_says_so() -> None:
             assert env.cluster.pool_resources("default") == {}
 
     run_virtual(scenario())
-
-
-def test_a_price_is_that_of_type_zone_and_capacity_type() -> None:
-    """From the claim's own pool; unknown places have none; a new catalogue replaces the old."""
-    catalogues = Catalogues()
-    offering = TYPES[0].offerings[0]
-    labels = {
-        known.INSTANCE_TYPE: TYPES[0].name,
-        known.ZONE: offering.zone,
-        known.CAPACITY_TYPE: offering.capacity_type,
-    }
-    claim = a_nodeclaim("c", labels=labels)
-    assert catalogues.price(claim) is None
-    assert catalogues.note("default", TYPES)
-    assert not catalogues.note("default", TYPES)
-    assert catalogues.price(claim) == offering.price
-    assert catalogues.price(a_nodeclaim("c", labels={**labels, known.ZONE: "nowhere"})) is None
-    catalogues.forget("default")
-    assert catalogues.price(claim) is None
 
 
 def test_a_limit_allows_a_burst_and_then_a_rate() -> None:

@@ -14,11 +14,11 @@ import msgspec
 from karpenter.apis import labels
 from karpenter.disruption.candidates import Candidate, disruption_cost
 from karpenter.disruption.command import Command
-from karpenter.disruption.prices import price_of
 from karpenter.disruption.rounds import Move, Round
 from karpenter.disruption.verdicts import Verdict
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.pods import is_reschedulable
+from karpenter.model.prices import price_of
 from karpenter.model.snapshot import Snapshot
 
 BALANCED = "Balanced"

@@ -11,11 +11,11 @@ from karpenter.apis.core import Pod
 from karpenter.apis.karpenter import NodePool
 from karpenter.disruption import obstacles
 from karpenter.disruption.obstacles import Obstacle
-from karpenter.disruption.prices import price_of
 from karpenter.disruption.verdicts import Verdict
 from karpenter.model import pods as podlib
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.pdbs import PdbLimits
+from karpenter.model.prices import price_of
 from karpenter.model.snapshot import NodeView, Snapshot
 
 

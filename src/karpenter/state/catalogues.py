@@ -1,22 +1,25 @@
 """What each pool could buy when it was last asked, and for how much."""
 
+import math
+from collections.abc import Iterable
+
 from karpenter.apis import labels as known
 from karpenter.apis.annotations import PLANNED_LOT, PLANNED_PRICE, micro_usd
 from karpenter.apis.karpenter import NodeClaim
-from karpenter.model.instancetype import InstanceType
+from karpenter.model.instancetype import InstanceType, Offering
+from karpenter.model.prices import price_of
 from karpenter.model.requirements import Requirements
 from karpenter.scheduling.stock import STEP
 
-Prices = dict[tuple[str, str, str], float]
-"""USD per hour by instance type, zone and capacity type."""
-
 
 class Catalogues:
-    """Instance types by pool, and an index of their prices that is made when first asked for."""
+    """Instance types by pool, and by name when first asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, reservation_label: str = "") -> None:
+        """Begin with nothing; machines and offerings carry their reservation under `reservation_label`."""
+        self._reservation_label = reservation_label
         self._types: dict[str, tuple[InstanceType, ...]] = {}
-        self._prices: dict[str, Prices] = {}
+        self._named: dict[str, dict[str, InstanceType]] = {}
 
     def of(self, pool: str) -> tuple[InstanceType, ...]:
         """Return what a pool could buy; empty when it was never asked."""
@@ -27,31 +30,24 @@ class Catalogues:
         if self._types.get(pool) is types:
             return False
         self._types[pool] = types
-        self._prices.pop(pool, None)
+        self._named.pop(pool, None)
         return True
 
     def forget(self, pool: str) -> None:
         """Drop a pool that is gone."""
         self._types.pop(pool, None)
-        self._prices.pop(pool, None)
+        self._named.pop(pool, None)
 
     def price(self, claim: NodeClaim) -> float | None:
         """Return what a claim's machine costs, USD per hour; None when its offering is not in the catalogue.
 
-        Reservations share a place in the index with each other: the cheapest counts. A machine bought at a
-        step of its price keeps that.
+        A machine bought at a step of its price keeps that.
         """
         if STEP in claim.metadata.annotations.get(PLANNED_LOT, ""):
             agreed = _planned_price(claim)
             if agreed is not None:
                 return agreed
-        labels = claim.metadata.labels
-        pool = labels.get(known.NODEPOOL, "")
-        if pool not in self._prices:
-            self._prices[pool] = _prices(self.of(pool))
-        keys = (known.INSTANCE_TYPE, known.ZONE, known.CAPACITY_TYPE)
-        place = (labels.get(keys[0], ""), labels.get(keys[1], ""), labels.get(keys[2], ""))
-        return self._prices[pool].get(place)
+        return price_of(self._type_of(claim), claim.metadata.labels, self._reservation_label)
 
     def commitment(self, claim: NodeClaim) -> int:
         """Return what a claim counts against price limits, micro-USD per hour.
@@ -64,13 +60,18 @@ class Catalogues:
         if price is None and not claim.status.provider_id:
             price = _planned_price(claim)
         if price is None:
-            index = self._prices.get(claim.metadata.labels.get(known.NODEPOOL, ""), {})
             if claim.status.provider_id:
-                kind = claim.metadata.labels.get(known.INSTANCE_TYPE, "")
-                price = max((p for place, p in index.items() if place[0] == kind), default=0.0)
+                kind = self._type_of(claim)
+                price = max(_known(kind.offerings if kind is not None else ()), default=0.0)
             else:
-                price = _cheapest(claim, index)
+                price = _cheapest(claim, self.of(claim.metadata.labels.get(known.NODEPOOL, "")))
         return micro_usd(price)
+
+    def _type_of(self, claim: NodeClaim) -> InstanceType | None:
+        pool = claim.metadata.labels.get(known.NODEPOOL, "")
+        if pool not in self._named:
+            self._named[pool] = {kind.name: kind for kind in self.of(pool)}
+        return self._named[pool].get(claim.metadata.labels.get(known.INSTANCE_TYPE, ""))
 
 
 def _planned_price(claim: NodeClaim) -> float | None:
@@ -81,21 +82,20 @@ def _planned_price(claim: NodeClaim) -> float | None:
     return price if 0 <= price < float("inf") else None
 
 
-def _cheapest(claim: NodeClaim, index: Prices) -> float:
+def _cheapest(claim: NodeClaim, types: Iterable[InstanceType]) -> float:
     wanted = Requirements.from_specs(claim.spec.requirements)
-    asked = [wanted.get(key) for key in (known.INSTANCE_TYPE, known.ZONE, known.CAPACITY_TYPE)]
-    fitting = (
-        price
-        for place, price in index.items()
-        if all(requirement.has(value) for requirement, value in zip(asked, place, strict=True))
+    kind, zone, capacity_type = (
+        wanted.get(key) for key in (known.INSTANCE_TYPE, known.ZONE, known.CAPACITY_TYPE)
     )
-    return min(fitting, default=0.0)
+    fitting = (
+        offering
+        for instance_type in types
+        if kind.has(instance_type.name)
+        for offering in instance_type.offerings
+        if zone.has(offering.zone) and capacity_type.has(offering.capacity_type)
+    )
+    return min(_known(fitting), default=0.0)
 
 
-def _prices(types: tuple[InstanceType, ...]) -> Prices:
-    found: Prices = {}
-    for instance_type in types:
-        for offering in instance_type.offerings:
-            place = (instance_type.name, offering.zone, offering.capacity_type)
-            found[place] = min(offering.price, found.get(place, offering.price))
-    return found
+def _known(offerings: Iterable[Offering]) -> Iterable[float]:
+    return (offering.price for offering in offerings if not math.isnan(offering.price))

@@ -85,7 +85,7 @@ class Cluster:
         self._reservations = Reservations()
         self._marked: set[str] = set()
         self._nominated: dict[str, float] = {}
-        self._catalogues = Catalogues()
+        self._catalogues = Catalogues(provider.reservation_label)
         self._planned: dict[str, PlannedSize] = {}
         self._by_weight: tuple[NodePool, ...] | None = None
         self._unconsolidated_at = clock.now()

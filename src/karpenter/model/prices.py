@@ -13,16 +13,17 @@ def price_of(
     """Return what a node costs, USD per hour, whether more of its kind can be had or not; None: not known.
 
     It is the price of the very offering the node was bought by: zone, capacity type and, where the offering
-    carries one, the reservation. Several reservations in one zone have prices of their own.
+    carries one, the reservation. Several reservations in one zone have prices of their own; offerings that no
+    label tells apart count as the cheapest.
     """
     if kind is None:
         return None
     place = (node_labels.get(labels.ZONE, ""), node_labels.get(labels.CAPACITY_TYPE, ""))
     reservation = node_labels.get(reservation_label, "") if reservation_label else ""
-    for offering in kind.offerings:
-        if (offering.zone, offering.capacity_type) != place:
-            continue
-        own = offering.requirements.single_value(reservation_label) if reservation_label else ""
-        if own == reservation and not math.isnan(offering.price):
-            return offering.price
-    return None
+    found = (
+        offering.price
+        for offering in kind.offerings
+        if (offering.zone, offering.capacity_type) == place and not math.isnan(offering.price)
+        if not reservation_label or offering.requirements.single_value(reservation_label) == reservation
+    )
+    return min(found, default=None)
