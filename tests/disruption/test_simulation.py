@@ -2,8 +2,11 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.simulation import Simulator
+from karpenter.model.problem import Budget
 from karpenter.model.snapshot import NodeView
 from karpenter.testing.builders import a_nodepool, a_pod, a_problem, a_view, an_instance_type
 
@@ -83,3 +86,40 @@ def test_pods_without_any_place_are_stranded() -> None:
     (stranded,) = Simulator(problem).without([a_candidate(one)]).stranded
     assert stranded.pod == "default/a-0"
     assert stranded.refusals
+
+
+def test_what_was_rehearsed_is_done_as_it_is() -> None:
+    """Nothing is searched a second time when nothing is wrong with it."""
+    one, other = a_busy_node("a", "1500m", "100m"), a_busy_node("b", "3500m")
+    simulator = a_simulator(one, other)
+    rehearsal = simulator.rehearsed([a_candidate(one)], budget=Budget(steps=5))
+    assert simulator.confirmed(rehearsal, Budget(steps=5)) == rehearsal.outcome
+    assert rehearsal.outcome.placements == {"b": ("default/a-1",)}
+
+
+def test_a_rehearsal_with_a_mistake_is_planned_anew() -> None:
+    """Here one that puts everything on a node without room for it, and one that leaves out a pod."""
+    one, other = a_busy_node("a", "1500m", "100m"), a_busy_node("b", "3500m")
+    simulator = a_simulator(one, other)
+    right = simulator.rehearsed([a_candidate(one)], budget=Budget(steps=5))
+    crowded = {"b": ("default/a-0", "default/a-1")}
+    forgetful = replace(right.plan, claims=(), cost=0.0)
+    for wrong in (replace(forgetful, placements=crowded), forgetful):
+        found = simulator.confirmed(replace(right, plan=wrong), Budget(steps=5))
+        assert found == right.outcome
+
+
+def test_pods_that_go_where_they_fit_are_planned_for_as_such() -> None:
+    """A rehearsal of several nodes is not relied on when kube-scheduler is not told who goes where."""
+    one = a_busy_node(
+        "a", "3900m", "3900m", "3900m", allocatable={"cpu": "16", "memory": "64Gi", "pods": "99"}
+    )
+    problem = a_problem([], nodes=[one], instance_types=TYPES)
+    kept = []
+    for nominated in (True, False):
+        options = replace(problem.options, nominated=nominated)
+        simulator = Simulator(replace(problem, options=options))
+        rehearsal = simulator.rehearsed([a_candidate(one)], budget=Budget())
+        assert len(rehearsal.plan.claims) > 1
+        kept.append(simulator.confirmed(rehearsal, Budget()).claims is rehearsal.plan.claims)
+    assert kept == [True, False]

@@ -10,7 +10,7 @@ from karpenter.disruption.command import Command
 from karpenter.disruption.market import Market
 from karpenter.disruption.replacement import replacement_of, without_same_types
 from karpenter.disruption.rounds import Move, Round
-from karpenter.disruption.simulation import Outcome
+from karpenter.disruption.simulation import Outcome, Rehearsal
 from karpenter.disruption.verdicts import Code, Method, Verdict
 from karpenter.model.problem import Budget
 
@@ -107,20 +107,32 @@ class Probe:
             outcome = simulated(self._round, candidates, self.closed)
         else:
             outcome = self._round.simulator.without(candidates, closed=self.closed, budget=budget)
-        found = self._command(candidates, outcome, most)
-        if isinstance(found, Command) and len(candidates) > 1:
-            found = without_same_types(found, self.market)
-        return found if isinstance(found, Verdict) else self._approved(found)
+        return self._final(candidates, outcome, most)
 
-    def roughly(self, candidates: Sequence[Candidate], budget: Budget) -> Command | Verdict:
+    def rehearsed(
+        self, candidates: Sequence[Candidate], budget: Budget
+    ) -> tuple[Command | Verdict, Rehearsal]:
         """Return what `taking` might, sooner, unchecked, and asking nobody for approval."""
-        outcome = self._round.simulator.roughly(candidates, closed=self.closed, budget=budget)
-        return self._command(candidates, outcome, len(outcome.claims))
+        rehearsal = self._round.simulator.rehearsed(candidates, closed=self.closed, budget=budget)
+        outcome = rehearsal.outcome
+        return self._command(candidates, outcome, len(outcome.claims)), rehearsal
+
+    def confirmed(
+        self, candidates: Sequence[Candidate], rehearsal: Rehearsal, *, most: int, budget: Budget
+    ) -> Command | Verdict:
+        """Return the command of a rehearsal for `candidates`, checked and approved, or why there is none."""
+        return self._final(candidates, self._round.simulator.confirmed(rehearsal, budget), most)
 
     def _command(self, candidates: Sequence[Candidate], outcome: Outcome, most: int) -> Command | Verdict:
         return replacement_of(
             candidates, outcome, self.market, self._round.policy, method=self._method, most=most
         )
+
+    def _final(self, candidates: Sequence[Candidate], outcome: Outcome, most: int) -> Command | Verdict:
+        found = self._command(candidates, outcome, most)
+        if isinstance(found, Command) and len(candidates) > 1:
+            found = without_same_types(found, self.market)
+        return found if isinstance(found, Verdict) else self._approved(found)
 
     def _approved(self, command: Command) -> Command | Verdict:
         """Return `command`, unless its pools' policies or what was done before speak against it."""

@@ -22,6 +22,7 @@ from karpenter.disruption.command import Command
 from karpenter.disruption.consolidation import Probe
 from karpenter.disruption.restarts import least_rate
 from karpenter.disruption.rounds import Decision, Round
+from karpenter.disruption.simulation import Rehearsal
 from karpenter.disruption.verdicts import Code, Method, Verdict
 from karpenter.model.problem import Budget, Problem
 from karpenter.scheduling.solver import spender
@@ -258,25 +259,30 @@ class _Sweep:
     def _solved(self, chosen: Sequence[Candidate]) -> Command | None:
         """Return the command that takes `chosen` away, or what of them it pays to take away."""
         budget = Budget(steps=_SEARCH_STEPS)
-        best: Command | None = None
+        best: tuple[Command, Rehearsal] | None = None
         for _ in range(1 + _MOST_TRIMS):
-            command = self._probe.roughly(chosen, budget)
+            command, rehearsal = self._probe.rehearsed(chosen, budget)
             if isinstance(command, Verdict):
                 self._note(chosen, command)
                 break
-            if best is None or self._net(command) > self._net(best):
-                best = command
+            if best is None or self._net(command) > self._net(best[0]):
+                best = command, rehearsal
             fewer = self._without_rebought(command)
             if not fewer or len(fewer) == len(chosen):
                 break
             chosen = fewer
-        if best is None or self._net(best) <= _LEAST:
-            if best is not None and best.savings > _LEAST:
-                self._note(best.candidates, self._unpaid(best))
+        return None if best is None else self._confirmed(*best, budget)
+
+    def _confirmed(self, command: Command, rehearsal: Rehearsal, budget: Budget) -> Command | None:
+        """Return a command that was rehearsed, if it pays and nothing speaks against it."""
+        if self._net(command) <= _LEAST:
+            if command.savings > _LEAST:
+                self._note(command.candidates, self._unpaid(command))
             return None
-        final = self._probe.taking(best.candidates, most=len(self._eligible) + 1, budget=budget)
+        most = len(self._eligible) + 1
+        final = self._probe.confirmed(command.candidates, rehearsal, most=most, budget=budget)
         if isinstance(final, Verdict):
-            self._note(best.candidates, final)
+            self._note(command.candidates, final)
             return None
         return final if self._net(final) > _LEAST else None
 

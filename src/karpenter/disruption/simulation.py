@@ -19,7 +19,7 @@ from karpenter.model.pods import host_ports, is_reschedulable, pod_key, requests
 from karpenter.model.problem import Budget, Plan, PlannedClaim, Problem
 from karpenter.model.reasons import Unschedulable
 from karpenter.model.snapshot import NodeView, Snapshot
-from karpenter.scheduling import Standing, rehearse, solve
+from karpenter.scheduling import Standing, confirmed, rehearse, solve
 from karpenter.scheduling.alike import alike
 from karpenter.scheduling.topology import Topology
 
@@ -35,6 +35,17 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Pods without a place, by key. Unless there are none, the nodes cannot go."""
     price: float
     """USD per hour of `claims`."""
+
+
+class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer that was found quickly, with its question: nobody has checked it."""
+
+    problem: Problem
+    plan: Plan
+
+    @property
+    def outcome(self) -> Outcome:
+        return _outcome(self.plan)
 
 
 class Simulator:
@@ -102,12 +113,17 @@ class Simulator:
             problem = replace(problem, options=replace(problem.options, node_fee=node_fee))
         return _outcome(solve(problem, budget, monotonic=self._monotonic))
 
-    def roughly(
+    def rehearsed(
         self, gone: Sequence[Candidate], *, closed: frozenset[str] = frozenset(), budget: Budget
-    ) -> Outcome:
-        """Return what `without` would, sooner, and unchecked: for choosing what to ask in earnest."""
+    ) -> Rehearsal:
+        """Return what `without` would, sooner, and unchecked: for choosing what to do in earnest."""
         problem = self._problem_without(gone, closed)
-        return _outcome(rehearse(problem, budget, monotonic=self._monotonic))
+        return Rehearsal(problem=problem, plan=rehearse(problem, budget, monotonic=self._monotonic))
+
+    def confirmed(self, rehearsal: Rehearsal, budget: Budget) -> Outcome:
+        """Return the outcome of a rehearsal if it can be relied on, else what `without` says."""
+        asked = rehearsal.problem
+        return _outcome(confirmed(asked, rehearsal.plan, budget, monotonic=self._monotonic))
 
     def _problem_without(self, gone: Sequence[Candidate], closed: frozenset[str]) -> Problem:
         names = {candidate.node.name for candidate in gone}

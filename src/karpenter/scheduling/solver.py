@@ -78,6 +78,23 @@ def rehearse(problem: Problem, budget: Budget, *, monotonic: Callable[[], float]
     return current.plan()
 
 
+def confirmed(
+    problem: Problem, rehearsed: Plan, budget: Budget, *, monotonic: Callable[[], float] | None = None
+) -> Plan:
+    """Return `rehearsed`, what `rehearse` made of `problem`, if it can be carried out, else what `solve` makes.
+
+    It can when nothing is wrong with it and nothing would be done about it: no pod is left out, expendable,
+    or, as kube-scheduler is not told where pods belong, to be expected on another of several new nodes.
+
+    Raises:
+        ValueError: when a quantity or a requirement in the problem cannot be read.
+    """
+    unsure = not problem.options.nominated and len(rehearsed.claims) > 1
+    if unsure or rehearsed.unschedulable or split(problem)[1] or quick_violations(problem, rehearsed):
+        return solve(problem, budget, monotonic=monotonic)
+    return rehearsed
+
+
 def _loose(
     problem: Problem, budget: Budget, monotonic: Callable[[], float] | None, memory: Memory | None
 ) -> Plan:
