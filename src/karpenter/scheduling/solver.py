@@ -81,7 +81,7 @@ def rehearse(problem: Problem, budget: Budget, *, monotonic: Callable[[], float]
 def confirmed(
     problem: Problem, rehearsed: Plan, budget: Budget, *, monotonic: Callable[[], float] | None = None
 ) -> Plan:
-    """Return `rehearsed`, what `rehearse` made of `problem`, if it can be carried out, else what `solve` makes.
+    """Return the plan that `rehearse` made of `problem` if it can be carried out, else what `solve` makes.
 
     It can when nothing is wrong with it and nothing would be done about it: no pod is left out, expendable,
     or, as kube-scheduler is not told where pods belong, to be expected on another of several new nodes.
