@@ -31,6 +31,7 @@ from karpenter.state.grants import Grants
 from karpenter.state.pairing import Pairing, claim_token, node_token
 from karpenter.state.podtimes import PodLedger
 from karpenter.state.poolhealth import PoolHealth
+from karpenter.state.readytimes import ReadyTimes
 from karpenter.state.reservations import Reservations
 from karpenter.state.rows import PlannedSize, is_too_early, view_of
 from karpenter.state.spread import DefaultSpread
@@ -61,6 +62,7 @@ class Cluster:
         """How long a node is left alone after pods were promised to it."""
         self.pod_times = PodLedger()
         self.pool_health = PoolHealth()
+        self.ready_times = ReadyTimes()
         self.grants = Grants()
         self.buffers = Buffers()
         self.verdicts = VerdictLog()
@@ -433,6 +435,9 @@ class Cluster:
         if gone:
             self._requests.pop(key, None)
             self.pod_times.forget([key])
+            self.ready_times.forget(pod)
+        else:
+            self.ready_times.note(pod)
         waits = not gone and is_provisionable(pod) and not pod.deleting and not is_terminal(pod)
         if waits:
             self._waiting[key] = pod

@@ -92,7 +92,9 @@ class Desk:
                 policy=self._policy,
                 objection=partial(rollouts.objection, view.snapshot),
                 restarts=Restarts(
-                    hours=settings.restart_cost_seconds / 3600, payback_hours=settings.payback_seconds / 3600
+                    hours=settings.restart_cost_seconds / 3600,
+                    payback_hours=settings.payback_seconds / 3600,
+                    ready_hours=self._context.cluster.ready_times.hours(),
                 ),
                 more=patience.more,
             ),
