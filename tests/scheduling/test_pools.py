@@ -51,6 +51,16 @@ def test_the_heaviest_pool_wins_and_names_break_ties(weights: dict[str, int | No
     assert the_claim(a_problem([a_pod()], pools=pools)).pool.name == winner
 
 
+def test_a_pool_that_is_doubted_comes_after_all_others() -> None:
+    """Its machines have lately not become nodes: it buys what no other pool can, by weight among its like."""
+    first, second = (an_offer(a_nodepool(name, weight=weight)) for name, weight in (("a", 100), ("b", 50)))
+    last = an_offer(a_nodepool("c"))
+    doubted = [msgspec.structs.replace(offer, doubted=True) for offer in (first, second)]
+    for offers, winner in (([last, *doubted], "c"), (doubted, "a"), ([first, last, doubted[1]], "a")):
+        problem = msgspec.structs.replace(a_problem([a_pod()]), pools=tuple(offers))
+        assert the_claim(problem).pool.name == winner
+
+
 @pytest.mark.parametrize(
     ("weights", "winner"),
     [((None, None), "a"), ((5, 5), "a"), ((5, None), "a"), ((None, 5), "b"), ((4, 5), "b")],

@@ -10,6 +10,9 @@ from karpenter.model.reasons import Unschedulable
 from karpenter.model.requirements import Requirements
 from karpenter.model.snapshot import NodeView, Snapshot
 
+_DOUBTED = 1_000
+"""More than any weight that a pool may have."""
+
 
 class PoolOffer(msgspec.Struct, frozen=True, kw_only=True):
     """A NodePool that new nodes may come from, with what it can buy."""
@@ -24,8 +27,15 @@ class PoolOffer(msgspec.Struct, frozen=True, kw_only=True):
     """USD that an interruption of one of its nodes costs: makes offerings that are interrupted dearer."""
     capacity_type_mix: dict[str, int] = {}
     """Shares of vCPU, in per cent, that its nodes are steered to, by capacity type; empty: no wish."""
+    doubted: bool = False
+    """Its machines have lately not become nodes: all other pools come first."""
     catalogue_version: int = 0
     """Changes when `instance_types` do; the compiled catalogue is cached by (pool, generation, version)."""
+
+    @property
+    def weight(self) -> int:
+        """Which pools come first: those of higher weight."""
+        return (self.pool.spec.weight or 0) - (_DOUBTED if self.doubted else 0)
 
 
 class SolveOptions(msgspec.Struct, frozen=True, kw_only=True):

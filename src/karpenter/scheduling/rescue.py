@@ -131,7 +131,7 @@ class _Rescue:
                 yield more
 
     def _merit(self, plan: Plan) -> tuple[int, float, int]:
-        weights = {name: o.pool.spec.weight or 0 for name, o in self.market.offers.items()}
+        weights = {name: o.weight for name, o in self.market.offers.items()}
         light = sum((max(weights.values()) - weights[c.pool.name]) * len(c.pods) for c in plan.claims)
         return light, plan.cost, len(plan.claims)
 

@@ -117,7 +117,7 @@ class PoolSpace:
     ) -> None:
         """Compile `offer` for a problem over the resources of `axis`; `ledger` is shared with other pools."""
         self.offer = offer
-        self.weight = offer.pool.spec.weight or 0
+        self.weight = offer.weight
         self.name = offer.pool.name
         self.place = f"nodepool/{self.name}"
         self.ledger = ledger

@@ -1,11 +1,13 @@
 """Pools that are wrong or whose machines fail, and the others that go on."""
 
+from karpenter.apis import labels
 from karpenter.apis.conditions import get
 from karpenter.apis.core import Pod, Taint
 from karpenter.apis.karpenter import NodeClaim, NodePool
 from karpenter.apis.meta import Condition
 from karpenter.base.virtualtime import run_virtual
 from karpenter.kube.patch import merge
+from karpenter.state.poolhealth import DOUBTED_SECONDS
 from karpenter.testing.builders import a_nodepool, a_pod, some_pods
 from karpenter.testing.environment import Environment, environment
 
@@ -118,6 +120,32 @@ def test_claims_that_the_pool_does_not_own_say_nothing_of_its_health() -> None:
             health = await _condition(env, "default", "NodeRegistrationHealthy")
             assert health is not None
             assert health.status == "Unknown"
+
+    run_virtual(scenario())
+
+
+def test_a_pool_whose_machines_do_not_come_is_the_last_to_be_asked_for_an_hour() -> None:
+    """However heavy it is: its pods go to another pool, and later ones to it again."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            env.cloud.join_seconds = None
+            await env.create(a_nodepool("heavy", weight=100))
+            await env.create(a_nodepool("light"))
+            pods = await env.create_all(some_pods(2, cpu="9"))
+            assert {c.metadata.labels[labels.NODEPOOL] for c in await env.expect_claims(2)} == {"heavy"}
+
+            async def others_come() -> bool:
+                return len(env.cloud.created) == 4
+
+            await env.expect("other machines are bought", others_come, within=1000)
+            env.cloud.join_seconds = 2.0
+            await env.expect_scheduled(pods)
+            pools = [c.metadata.labels[labels.NODEPOOL] for c in env.cloud.created]
+            assert pools == ["heavy", "heavy", "light", "light"]
+            await env.wait(DOUBTED_SECONDS)
+            await env.expect_scheduled([await env.create(a_pod("later", cpu="9"))])
+            assert env.cloud.created[-1].metadata.labels[labels.NODEPOOL] == "heavy"
 
     run_virtual(scenario())
 

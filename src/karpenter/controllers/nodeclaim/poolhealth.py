@@ -21,7 +21,7 @@ async def record_success(context: Context, claim: NodeClaim) -> None:
     if pool is None:
         return
     health = context.cluster.pool_health
-    health.record(pool.metadata.uid, True)
+    health.record(pool.metadata.uid, True, context.clock.now())
     if health.verdict(pool.metadata.uid) is True:
         await _write(context, pool, "True", CONDITION, "")
 
@@ -32,7 +32,7 @@ async def record_failure(context: Context, claim: NodeClaim, reason: str, messag
     if pool is None:
         return
     health = context.cluster.pool_health
-    health.record(pool.metadata.uid, False)
+    health.record(pool.metadata.uid, False, context.clock.now())
     if health.verdict(pool.metadata.uid) is False:
         await _write(context, pool, "False", reason, message)
 

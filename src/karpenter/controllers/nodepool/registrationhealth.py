@@ -1,4 +1,4 @@
-"""Forgetting how a pool's machines did once the pool or its node class has changed. Informational."""
+"""Forgetting how a pool's machines did once the pool or its node class has changed."""
 
 from karpenter.apis.conditions import get
 from karpenter.apis.karpenter import NodePool
@@ -30,7 +30,7 @@ def build(context: Context) -> list[Controller | Singleton]:
         uid = pool.metadata.uid
         condition = get(pool.status.conditions, CONDITION)
         if health.verdict(uid) is None and condition is not None and condition.status != "Unknown":
-            health.set(uid, condition.status == "True")
+            health.set(uid, condition.status == "True", conditions.transition_time(pool, CONDITION))
         status: dict[str, object] = {}
         generation = node_class.metadata.generation
         if (

@@ -11,12 +11,12 @@ from karpenter.apis.core import Pod
 from karpenter.apis.karpenter import NodePool
 from karpenter.base.quantity import Resources, resources_of, subtract
 from karpenter.controllers.context import Context
-from karpenter.controllers.provisioning.money import left_for_all, offer_of
+from karpenter.controllers.provisioning.money import Spending, left_for_all, offer_of
 from karpenter.controllers.provisioning.validation import pod_error
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.pdbs import PdbLimits
 from karpenter.model.pods import do_not_disrupt_active, expects_stand_in, is_reschedulable, pod_key
-from karpenter.model.problem import Problem, SolveOptions
+from karpenter.model.problem import PoolOffer, Problem, SolveOptions
 from karpenter.model.requirements import Requirements
 from karpenter.model.snapshot import Snapshot
 from karpenter.model.volumerules import VolumeRules
@@ -96,20 +96,7 @@ def problem_of(
         snapshot=snapshot,
         pods=tuple(context.cluster.as_spread(pod) for pod in pods),
         nodes=tuple(n for n in snapshot.nodes if not n.marked_for_deletion),
-        pools=tuple(
-            offer
-            for pool in usable_pools(snapshot)
-            if catalogues.get(pool.name)
-            and (
-                offer := offer_of(
-                    pool,
-                    catalogues[pool.name],
-                    remaining(context, pool),
-                    spending,
-                    versions.get(pool.name, 0),
-                )
-            )
-        ),
+        pools=tuple(_offers(context, snapshot, catalogues, versions, spending)),
         options=SolveOptions(
             respect_preferences=settings.preference_policy != "Ignore",
             min_values_strict=settings.min_values_policy != "BestEffort",
@@ -127,6 +114,30 @@ def problem_of(
         ),
         held=held(snapshot, context.provider.reservation_label),
     )
+
+
+def _offers(
+    context: Context,
+    snapshot: Snapshot,
+    catalogues: Mapping[str, tuple[InstanceType, ...]],
+    versions: Mapping[str, int],
+    spending: Spending,
+) -> list[PoolOffer]:
+    """Return what the pools can buy now, those that are asked first in front."""
+    health = context.cluster.pool_health
+    found = (
+        offer_of(
+            pool,
+            catalogues[pool.name],
+            remaining(context, pool),
+            spending,
+            versions.get(pool.name, 0),
+            doubted=health.is_doubted(pool.metadata.uid, snapshot.taken_at),
+        )
+        for pool in usable_pools(snapshot)
+        if catalogues.get(pool.name)
+    )
+    return sorted((offer for offer in found if offer is not None), key=lambda offer: -offer.weight)
 
 
 def held(snapshot: Snapshot, reservation_label: str) -> dict[str, int]:

@@ -19,6 +19,8 @@ def offer_of(
     remaining: Resources,
     spending: Spending,
     version: int = 0,
+    *,
+    doubted: bool = False,
 ) -> PoolOffer | None:
     """Return what `pool` can buy now, its limits on money included; None when its annotations make no sense.
 
@@ -37,6 +39,7 @@ def offer_of(
         remaining=remaining,
         interruption_cost=cost,
         capacity_type_mix=dict(mix),
+        doubted=doubted,
         catalogue_version=version,
     )
 
