@@ -9,6 +9,7 @@ from karpenter.apis.annotations import (
     CAPACITY_TYPE_MIX,
     INTERRUPTION_COST,
     PRICE_LIMIT,
+    REPLACE_BEFORE_EXPIRY,
     capacity_type_mix,
     format_usd,
     interruption_cost,
@@ -61,6 +62,8 @@ def test_interruptions_and_mixes_are_read() -> None:
         (CAPACITY_TYPE_MIX, "spot=50,reserved=50", "is not a capacity type to mix"),
         (CAPACITY_TYPE_MIX, "spot=50,spot=50", "is named twice"),
         (CAPACITY_TYPE_MIX, "spot=50,on-demand=40", "the shares make 90"),
+        (REPLACE_BEFORE_EXPIRY, "soon", "duration"),
+        (REPLACE_BEFORE_EXPIRY, "-1h", "duration"),
     ],
 )
 def test_mistakes_are_named(key: str, value: str, said: str) -> None:

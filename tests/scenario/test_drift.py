@@ -2,6 +2,7 @@
 
 import pytest
 
+from karpenter.apis.annotations import REPLACE_BEFORE_EXPIRY
 from karpenter.apis.conditions import is_true
 from karpenter.apis.karpenter import NodeClaim, NodePool
 from karpenter.apis.workloads import Deployment
@@ -41,6 +42,31 @@ async def _rolled_out(w: World, old: set[str], *, within: float = 1800.0) -> Non
         return not old & {c.name for c in await w.claims()} and not await w.trouble()
 
     await w.until("all old nodes are replaced", holds, within=within)
+
+
+def test_nodes_that_will_expire_are_replaced_one_after_the_other_before() -> None:
+    """With the pool's annotation: within its budget, the new node first, pods within theirs; none expires."""
+
+    async def scenario() -> None:
+        async with world() as w:
+            aging = pool(budgets=[{"nodes": "1"}], template={"expireAfter": "4h"}, consolidate_after="Never")
+            aging["metadata"]["annotations"] = {REPLACE_BEFORE_EXPIRY: "1h"}
+            await w.apply([node_class(), aging, deployment("web", 4, affinity=_apart("web"))])
+            await w.until_replicas("web", 4)
+            old = {c.name for c in await w.claims()}
+            await w.wait(3 * 3600 - 60)
+            assert {c.name for c in await w.claims()} == old
+            for _ in range(120):
+                await w.wait(20)
+                claims = await w.claims()
+                assert sum(is_true(c.status.conditions, "DisruptionReason") for c in claims) <= 1
+                if not old & {c.name for c in claims}:
+                    break
+            assert not old & {c.name for c in claims}
+            await w.until_replicas("web", 4)
+            assert w.watchdog.claims_created == 8
+
+    run_virtual(scenario())
 
 
 def test_a_roll_out_keeps_pods_running() -> None:

@@ -3,6 +3,7 @@
     price-limit-per-hour: "12.50"              machines of the pool never cost more, USD per hour
     interruption-cost: "0.05"                  what one interruption of a node costs us, USD
     capacity-type-mix: "spot=70,on-demand=30"  shares of vCPU that new nodes are steered to, per cent
+    replace-before-expiry: "6h"                how long before nodes expire they are replaced, within budgets
 
 They are metadata.annotations of the NodePool itself, not of its template: changing them drifts no node.
 """
@@ -14,10 +15,12 @@ from functools import lru_cache
 from karpenter.apis import labels as known
 from karpenter.apis.karpenter import NodePool
 from karpenter.apis.validation.errors import FieldError
+from karpenter.base.duration import parse_duration
 
 PRICE_LIMIT = f"{known.OWN_DOMAIN}/price-limit-per-hour"
 INTERRUPTION_COST = f"{known.OWN_DOMAIN}/interruption-cost"
 CAPACITY_TYPE_MIX = f"{known.OWN_DOMAIN}/capacity-type-mix"
+REPLACE_BEFORE_EXPIRY = f"{known.OWN_DOMAIN}/replace-before-expiry"
 
 PLANNED_PRICE = f"{known.OWN_DOMAIN}/planned-price"
 """Of a NodeClaim: USD per hour that it counts against price limits until its machine is launched."""
@@ -63,6 +66,21 @@ def capacity_type_mix(pool: NodePool) -> Mapping[str, int]:
     return {} if text is None else _parse_mix(text)
 
 
+def replace_before_expiry(pool: NodePool) -> float:
+    """Return how many seconds before they expire nodes of `pool` are to be replaced; 0 unless it says.
+
+    Raises:
+        ValueError: when the annotation is not a duration.
+    """
+    text = pool.metadata.annotations.get(REPLACE_BEFORE_EXPIRY)
+    if text is None:
+        return 0.0
+    seconds = parse_duration(text)
+    if seconds < 0:
+        raise ValueError("want a duration of 0 or more")
+    return seconds
+
+
 def parse_usd(text: str) -> int:
     """Return an amount of money in micro-USD, from dollars written as a decimal; what is finer is cut off.
 
@@ -101,6 +119,7 @@ def validate_annotations(pool: NodePool) -> Iterator[FieldError]:
         (PRICE_LIMIT, price_limit, '"12.50" for 12.50 USD per hour'),
         (INTERRUPTION_COST, interruption_cost, '"0.05" for 5 cents per interruption'),
         (CAPACITY_TYPE_MIX, capacity_type_mix, '"spot=70,on-demand=30"'),
+        (REPLACE_BEFORE_EXPIRY, replace_before_expiry, '"6h"'),
     ):
         try:
             parse(pool)

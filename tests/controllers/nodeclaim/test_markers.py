@@ -5,13 +5,20 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from karpenter.apis import labels as known
+from karpenter.apis.annotations import REPLACE_BEFORE_EXPIRY
 from karpenter.apis.conditions import get
 from karpenter.apis.core import Pod
 from karpenter.apis.karpenter import NodeClaim, NodePool
 from karpenter.apis.meta import Condition, ObjectMeta
+from karpenter.base.timestamps import format_time
 from karpenter.base.virtualtime import run_virtual
 from karpenter.cloudprovider import CreateError, NodeClaimNotFound
-from karpenter.controllers.nodeclaim.drift import hash_drift, instance_type_drift, requirements_drift
+from karpenter.controllers.nodeclaim.drift import (
+    expires_soon_at,
+    hash_drift,
+    instance_type_drift,
+    requirements_drift,
+)
 from karpenter.kube.patch import Patch, merge
 from karpenter.model.instancetype import Offering
 from karpenter.providers.kwok.nodeclass import KwokNodeClass
@@ -81,6 +88,29 @@ def test_labels_that_the_pool_no_longer_allows_are_drift(
     assert (
         requirements_drift(a_nodeclaim("c", labels=labels), a_nodepool(requirements=[requirement])) == reason
     )
+
+
+@pytest.mark.parametrize(
+    ("life", "ahead", "at"),
+    [
+        ("10h", "2h", 8 * 3600.0),
+        ("10h", "9h", 5 * 3600.0),
+        ("10h", "0s", None),
+        ("10h", "", None),
+        ("10h", "soon", None),
+        ("Never", "2h", None),
+    ],
+)
+def test_a_machine_is_to_be_replaced_before_it_expires(life: str, ahead: str, at: float | None) -> None:
+    """As long before as the pool says, and never before half of its life; not where it does not say."""
+    claim = a_nodeclaim("c", created=format_time(1_000_000.0))
+    claim = replace(claim, spec=replace(claim.spec, expire_after=life))
+    pool = a_nodepool()
+    if ahead:
+        notes = {REPLACE_BEFORE_EXPIRY: ahead}
+        pool = replace(pool, metadata=replace(pool.metadata, annotations=notes))
+    expected = float("inf") if at is None else 1_000_000.0 + at
+    assert expires_soon_at(claim, pool) == expected
 
 
 def _reserved(id: str) -> Offering:

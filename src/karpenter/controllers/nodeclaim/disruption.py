@@ -11,7 +11,7 @@ from karpenter.base.duration import parse_duration
 from karpenter.base.timestamps import parse_time
 from karpenter.controllers import conditions
 from karpenter.controllers.context import Context
-from karpenter.controllers.nodeclaim.drift import Drift
+from karpenter.controllers.nodeclaim.drift import Drift, expires_soon_at
 from karpenter.controllers.nodeclaim.facts import facts
 from karpenter.kube.errors import NotFound
 from karpenter.kube.informer import Change
@@ -110,10 +110,11 @@ class Markers:
     async def _drifted(self, claim: NodeClaim, pool: NodePool) -> tuple[NodeClaim, list[float]]:
         if not is_true(claim.status.conditions, "Launched"):
             return _without(claim, "Drifted"), []
-        reason = await self._drift.reason(claim, pool)
-        if not reason:
-            return _without(claim, "Drifted"), [RECHECK_SECONDS]
         now = self._context.clock.now()
+        left = expires_soon_at(claim, pool) - now
+        reason = await self._drift.reason(claim, pool) or ("ExpiresSoon" if left <= 0 else "")
+        if not reason:
+            return _without(claim, "Drifted"), [min(RECHECK_SECONDS, left)]
         marked = conditions.with_condition(claim, "Drifted", "True", reason, reason, now=now)
         return marked, [RECHECK_SECONDS]
 

@@ -1,7 +1,9 @@
-"""Whether a claim still is what its pool asks for. Cheap answers first."""
+"""Whether a claim still is what its pool asks for, and has time left. Cheap answers first."""
 
 from karpenter.apis import labels as known
+from karpenter.apis.annotations import replace_before_expiry
 from karpenter.apis.karpenter import NodeClaim, NodePool
+from karpenter.base.duration import parse_duration
 from karpenter.cloudprovider import NodeClaimNotFound, UnevaluatedNodePool
 from karpenter.controllers.conditions import created_at
 from karpenter.controllers.context import Context
@@ -55,6 +57,21 @@ class Drift:
             return await self._context.provider.drift_reason(claim)
         except NodeClaimNotFound:
             return ""
+
+
+def expires_soon_at(claim: NodeClaim, pool: NodePool) -> float:
+    """Return when (epoch seconds) `claim` is to be replaced because it will expire; infinite: never.
+
+    A machine has at least half of its life, whatever the pool says, or none would ever be young enough.
+    """
+    if claim.spec.expire_after == "Never":
+        return float("inf")
+    try:
+        ahead = replace_before_expiry(pool)
+    except ValueError:
+        return float("inf")  # the pool's own condition says so
+    life = parse_duration(claim.spec.expire_after)
+    return created_at(claim) + life - min(ahead, life / 2) if ahead > 0 else float("inf")
 
 
 def hash_drift(claim: NodeClaim, pool: NodePool) -> str:
