@@ -51,6 +51,8 @@ def _types(market: Market, claim: PlannedClaim, types: Sequence[InstanceType]) -
     """The list is short enough and in order, its price is right, and every type can be had."""
     if len(types) > _MOST_TYPES:
         yield f"lists {len(types)} instance types, more than {_MOST_TYPES}"
+    if market.clears(claim.pool.name, claim.requirements, claim.instance_types, claim.price):
+        return
     prices = market.prices(claim.pool.name, claim.requirements)
     ways = [prices[name] for name in claim.instance_types]
     for instance_type, found in zip(types, ways, strict=True):

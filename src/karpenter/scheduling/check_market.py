@@ -14,6 +14,7 @@ from karpenter.model.problem import PoolOffer, Problem
 from karpenter.model.requirements import SIMULATION_LABELS, Requirement, Requirements
 from karpenter.scheduling.check_fit import refuses, ways
 from karpenter.scheduling.check_room import Room
+from karpenter.scheduling.check_shelf import Shelf
 
 TOLERANCE = 1e-6
 """Prices (USD per hour) that differ by less are the same."""
@@ -80,7 +81,9 @@ class Market:
             self.left[lot] = max(0, self.left[lot] - problem.held.get("/".join(lot), 0))
         self.reserved = problem.options.reserved_capacity
         self._keys = {
-            name: sorted({k for t in o.instance_types for f in t.offerings for k in f.requirements})
+            name: sorted(
+                {k for r in {f.requirements for t in o.instance_types for f in t.offerings} for k in r}
+            )
             for name, o in self.offers.items()
         }
         self._left: dict[tuple[str, str, int], list[Offering]] = {}
@@ -97,6 +100,8 @@ class Market:
         """Whether pods that select nodes in some way accept one with some labels, as far as was asked."""
         self._daemons: dict[tuple[str, str], tuple[list[Pod], Resources]] = {}
         self._rooms: dict[str, Room] = {}
+        self._shelves: dict[str, Shelf] = {}
+        self._opened: dict[tuple[str, int], tuple[bool, ...]] = {}
 
     def offerings(self, pool: str, requirements: Requirements, instance_type: str) -> list[Offering]:
         """Return the offerings of a type that can still be had under `requirements`."""
@@ -176,6 +181,47 @@ class Market:
                 for choice in sorted(self._choices[key]):
                     found.setdefault(choice, instance_type.name)
         return found
+
+    def clears(self, pool: str, requirements: Requirements, names: Sequence[str], price: float) -> bool:
+        """Tell whether a claim's types are surely those it may list, in order, and the first costs `price`.
+
+        Those that are not cleared may be right as well.
+        """
+        if not self.quick:
+            return False
+        shelf, opened = self._shelf(pool), self._opened_by(pool, requirements)
+        return shelf.clears(names, requirements, opened) and (
+            abs(float(shelf.cheapest(opened)[1][shelf.rows(names[:1])[0]]) - price) <= TOLERANCE
+        )
+
+    def said(
+        self, pool: str, requirements: Requirements, names: Sequence[str], key: str
+    ) -> set[tuple[Requirement, Requirement]]:
+        """Return what types and their offerings that are left under `requirements` say of a label."""
+        if self.quick:
+            found = self._shelf(pool).said(key, names, self._opened_by(pool, requirements))
+            if found is not None:
+                return found
+        return {
+            (self.types[pool][name].requirements.get(key), offering.requirements.get(key))
+            for name in names
+            for offering in self.offerings(pool, requirements, name)
+        }
+
+    def _shelf(self, pool: str) -> Shelf:
+        found = self._shelves.get(pool)
+        if found is None:
+            interruption_cost = self.offers[pool].interruption_cost
+            found = Shelf(self.types[pool], self.well_known, interruption_cost, reserved=self.reserved)
+            self._shelves[pool] = found
+        return found
+
+    def _opened_by(self, pool: str, requirements: Requirements) -> tuple[bool, ...]:
+        """Return which kinds of offerings on the pool's shelf `requirements` leave open."""
+        asked = (pool, self._number(pool, requirements))
+        if asked not in self._opened:
+            self._opened[asked] = self._shelf(pool).opened(requirements)
+        return self._opened[asked]
 
     def clashes(self, pool: str, requirements: Requirements, names: Sequence[str]) -> Iterator[str]:
         """Yield which of the types `names` are not what `requirements` say, and why."""

@@ -91,11 +91,7 @@ class Machines:
 
     def _choices(self, key: str) -> frozenset[str]:
         # Types and their offerings say few different things about one label.
-        said = {
-            (instance_type.requirements.get(key), offering.requirements.get(key))
-            for instance_type in self._types
-            for offering in self._market.offerings(self._pool, self._requirements, instance_type.name)
-        }
+        said = self._market.said(self._pool, self._requirements, [t.name for t in self._types], key)
         mine = self._requirements.get(key)
         return frozenset(
             value
