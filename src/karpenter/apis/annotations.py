@@ -29,6 +29,9 @@ PRICE_USED = f"{known.OWN_DOMAIN}/price-per-hour"
 """In status.resources of a NodePool: USD per hour of its machines and of those on their way."""
 PLANNED_LOT = f"{known.OWN_DOMAIN}/planned-lot"
 """Of a NodeClaim: the reservation, commitment or price step that it is meant to be bought from."""
+MOVED_FROM = f"{known.OWN_DOMAIN}/moved-from"
+"""Of a NodeClaim: the instance types that consolidation has moved its pods from, and when, as JSON
+(`karpenter.disruption.ledger`)."""
 
 MICRO = 1_000_000
 """Micro-USD in a dollar."""

@@ -7,6 +7,7 @@ from karpenter.disruption import waiting
 from karpenter.disruption.balanced import Balance
 from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
+from karpenter.disruption.ledger import without_returns
 from karpenter.disruption.market import Market
 from karpenter.disruption.replacement import replacement_of, without_same_types
 from karpenter.disruption.rounds import Move, Round
@@ -132,6 +133,8 @@ class Probe:
         found = self._command(candidates, outcome, most)
         if isinstance(found, Command) and len(candidates) > 1:
             found = without_same_types(found, self.market)
+        if isinstance(found, Command):
+            found = without_returns(found, self.market, self._round.restarts, self._round.snapshot.taken_at)
         return found if isinstance(found, Verdict) else self._approved(found)
 
     def _approved(self, command: Command) -> Command | Verdict:

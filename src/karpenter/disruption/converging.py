@@ -15,6 +15,7 @@ from karpenter.disruption.aftermath import Aftermath, Types, after_command
 from karpenter.disruption.budgets import UNLIMITED, Reason, pool_budget
 from karpenter.disruption.candidates import Found, find_candidates
 from karpenter.disruption.command import Command
+from karpenter.disruption.ledger import memories, remembering
 from karpenter.disruption.restarts import Restarts
 from karpenter.disruption.rounds import Policy, Round, Search
 from karpenter.disruption.simulation import Simulator
@@ -166,9 +167,13 @@ class Converger:
             simulator=Simulator(problem, monotonic=self._monotonic),
             catalogues=self._catalogues,
             policy=self._rules.policy,
-            restarts=Restarts(hours=0.0) if self._rules.free_moves else self._rules.restarts,
+            restarts=self._restarts,
             more=self._more(),
         )
+
+    @property
+    def _restarts(self) -> Restarts:
+        return Restarts(hours=0.0) if self._rules.free_moves else self._rules.restarts
 
     def _more(self) -> Callable[[], bool]:
         budget = self._rules.budget
@@ -189,16 +194,28 @@ class Converger:
         self.state = after_command(before, command, self._types)
         self.commands += 1
         there = {node.name for node in before.snapshot.nodes}
-        launched = [node for node in self.state.snapshot.nodes if node.name not in there]
+        launched = [node.name for node in self.state.snapshot.nodes if node.name not in there]
+        launched.sort(key=lambda name: int(name.rpartition("-")[2]))
+        self._remember(before.snapshot, command, launched)
+        nodes = {node.name: node for node in self.state.snapshot.nodes}
         return Step(
             command=command,
-            launched=tuple(sorted(launched, key=lambda node: int(node.name.rpartition("-")[2]))),
+            launched=tuple(nodes[name] for name in launched),
             nodes_before=len(before.snapshot.nodes),
             nodes_after=len(self.state.snapshot.nodes),
             cost_before=before.cost,
             cost_after=self.state.cost,
             seconds=self.last_seconds,
         )
+
+    def _remember(self, before: Snapshot, command: Command, launched: Sequence[str]) -> None:
+        """Let nodes remember what a command has moved to them."""
+        nodes = {node.name: node for node in before.nodes}
+        found = memories(command, nodes, self._restarts, before.taken_at)
+        of_node = {**found.nodes, **dict(zip(launched, found.replacements, strict=True))}
+        after = self.state.snapshot
+        noted = tuple(remembering(node, of_node.get(node.name)) for node in after.nodes)
+        self.state = replace(self.state, snapshot=replace(after, nodes=noted))
 
 
 def types_of(problem: Problem) -> Types:

@@ -6,7 +6,7 @@ node only while enough types are cheaper still: otherwise consolidation walks do
 is, which is the one interrupted next.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -126,6 +126,16 @@ def without_same_types(command: Command, market: Market) -> Command | Verdict:
     return replace(
         command, replacements=(kept,), worst_price=max(quote.worst for quote in market.of_claim(kept))
     )
+
+
+def only_types(claim: PlannedClaim, market: Market, names: Iterable[str]) -> PlannedClaim | None:
+    """Return `claim` with those of its types that are among `names`; None when too few of them are left."""
+    wanted = set(names)
+    quotes = [quote for quote in market.of_claim(claim) if quote.name in wanted]
+    kinds = [kind for q in quotes if (kind := market.kind(claim.pool.name, q.name)) is not None]
+    if not quotes or enough_values(claim.requirements, kinds)[1]:
+        return None
+    return _listing(claim, quotes)
 
 
 def _cheaper(

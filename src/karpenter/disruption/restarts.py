@@ -31,10 +31,15 @@ class Restarts(msgspec.Struct, frozen=True, kw_only=True):
     ready_hours: Mapping[str, float] = {}
     """How long pods of a workload were seen to take until they were ready, by the uid of their controller."""
 
+    @property
+    def counted(self) -> bool:
+        """Whether restarts cost anything: if not, there is nothing that moves would have to make up for."""
+        return self.hours > 0
+
     def of(self, candidate: Candidate) -> float:
         """Return what it costs to restart the pods that would have to leave a node, USD."""
         pods = candidate.reschedulable
-        if self.hours <= 0 or not pods:
+        if not self.counted or not pods:
             return 0.0
         return candidate.price * _share(candidate.node) * sum(map(self._weight, pods)) / len(pods)
 

@@ -18,6 +18,9 @@ from karpenter.disruption.verdicts import Method, Verdict
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.snapshot import Snapshot
 
+Objection = Callable[[Command], Verdict | None]
+"""Says why a command should not be carried out."""
+
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """What users chose by flag, as far as disruption cares."""
@@ -42,7 +45,7 @@ class Round(NamedTuple):
     catalogues: Mapping[str, Sequence[InstanceType]] = {}
     """The instance types of each pool, static ones included, by its name."""
     policy: Policy = Policy()
-    objection: Callable[[Command], Verdict | None] = lambda _: None
+    objection: Objection = lambda _: None
     """Why a command should not be carried out although rules would allow it: it does not pay back, it undoes
     what was just done, its pods are in the middle of a rollout."""
     restarts: Restarts = Restarts()

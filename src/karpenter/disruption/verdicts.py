@@ -41,6 +41,7 @@ Code = Literal[
     "spotToSpot",
     "balance",
     "payback",
+    "undone",
     "rollout",
     "halted",
     "timeout",

@@ -21,7 +21,10 @@ METRICS: dict[str, tuple[str, ...]] = {
     "karpenter_voluntary_disruption_decisions_total": COMMAND,
     "karpenter_voluntary_disruption_eligible_nodes": ("reason",),
     "karpenter_voluntary_disruption_failed_validations_total": ("consolidation_type",),
+    "karpenter_voluntary_disruption_moved_pods_total": ("reason",),
     "karpenter_voluntary_disruption_queue_failures_total": COMMAND,
+    "karpenter_voluntary_disruption_restart_cost_dollars_total": ("reason",),
+    "karpenter_voluntary_disruption_savings_dollars_per_hour_total": ("reason",),
     "karpenter_voluntary_disruption_verdicts": ("method", "code"),
 }
 

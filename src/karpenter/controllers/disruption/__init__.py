@@ -3,6 +3,7 @@
 from karpenter.controllers.context import Context
 from karpenter.controllers.disruption import searches
 from karpenter.controllers.disruption.asking import Desk
+from karpenter.controllers.disruption.books import Books
 from karpenter.controllers.disruption.halts import Halts
 from karpenter.controllers.disruption.leftovers import Leftovers
 from karpenter.controllers.disruption.loop import DisruptionLoop
@@ -18,10 +19,10 @@ __all__ = ["build"]
 def build(context: Context) -> list[Controller | Singleton]:
     """Return the two loops of disruption, the queue they share, and what watches over drift."""
     quick, thorough = searches.quick(), searches.thorough(context.settings)
-    halts = Halts(context)
-    queue = CommandQueue(context, halts)
+    halts, books = Halts(context), Books(context)
+    queue = CommandQueue(context, halts, books)
     survey = Survey(context, lambda: queue.underway)
-    desk = Desk(context, survey, halts, context.executor.aside())
+    desk = Desk(context, survey, halts, books, context.executor.aside())
     queue.validate = SecondLook(context, survey, desk)
     reporter = Reporter(context, context.cluster.verdicts)
     first = DisruptionLoop(
@@ -40,7 +41,7 @@ def build(context: Context) -> list[Controller | Singleton]:
         "disruption.consolidation",
         thorough,
         survey=aside,
-        desk=Desk(context, aside, halts, context.executor.aside()),
+        desk=Desk(context, aside, halts, books, context.executor.aside()),
         queue=queue,
         reporter=reporter,
     )

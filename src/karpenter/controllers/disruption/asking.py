@@ -5,15 +5,14 @@ from functools import partial
 from typing import NamedTuple
 
 from karpenter.controllers.context import Context
+from karpenter.controllers.disruption.books import Books
 from karpenter.controllers.disruption.halts import Halts
 from karpenter.controllers.disruption.patience import Patience
 from karpenter.controllers.disruption.survey import Survey, View
-from karpenter.disruption import rollouts
 from karpenter.disruption.budgets import Reason
 from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
 from karpenter.disruption.drift import drifted_since
-from karpenter.disruption.restarts import Restarts
 from karpenter.disruption.rounds import Decision, Policy, Round, Search
 from karpenter.disruption.simulation import Simulator
 from karpenter.disruption.validation import Validity, validated
@@ -38,12 +37,14 @@ class Desk:
         context: Context,
         survey: Survey,
         halts: Halts,
+        books: Books,
         executor: Executor,
     ) -> None:
         """Prepare; `executor` is where searches run."""
         self._context = context
         self._survey = survey
         self._halts = halts
+        self._books = books
         self._executor = executor
         self._simulator: tuple[View, Simulator] | None = None
         gates = context.settings.feature_gates
@@ -90,12 +91,8 @@ class Desk:
                 simulator=simulator,
                 catalogues=self._survey.catalogues,
                 policy=self._policy,
-                objection=partial(rollouts.objection, view.snapshot),
-                restarts=Restarts(
-                    hours=settings.restart_cost_seconds / 3600,
-                    payback_hours=settings.payback_seconds / 3600,
-                    ready_hours=self._context.cluster.ready_times.hours(),
-                ),
+                objection=self._books.objection(view.snapshot),
+                restarts=self._books.restarts(),
                 more=patience.more,
             ),
             patience,

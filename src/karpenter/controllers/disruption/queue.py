@@ -17,6 +17,7 @@ import structlog
 from karpenter.apis import conditions
 from karpenter.apis.karpenter import NodeClaim
 from karpenter.controllers.context import Context
+from karpenter.controllers.disruption.books import Books
 from karpenter.controllers.disruption.halts import Halts
 from karpenter.controllers.disruption.marks import Going, Marks
 from karpenter.controllers.disruption.notes import REPLACES, Note, note_of
@@ -53,9 +54,10 @@ commands take before."""
 class CommandQueue:
     """The commands underway."""
 
-    def __init__(self, context: Context, halts: Halts) -> None:
+    def __init__(self, context: Context, halts: Halts, books: Books) -> None:
         self._context = context
         self._halts = halts
+        self._books = books
         self.validate: Validate = _holds
         """The second look."""
         self._marks = Marks(context)
@@ -236,9 +238,8 @@ class CommandQueue:
             if refused:
                 self._fail(c, refused)
                 return False
-            created = await create_claims(
-                self._context, wanted, c.reason, annotations={REPLACES: note.render()}
-            )
+            notes = [{REPLACES: note.render(), **more} for more in self._books.annotations(c.command)]
+            created = await create_claims(self._context, wanted, c.reason, annotations=notes)
         c.replacements = [made.claim.name for made in created if made.claim is not None]
         error = next((made.error for made in created if made.claim is None), "")
         if error:
@@ -318,12 +319,16 @@ class CommandQueue:
 
     async def _end(self, c: Underway) -> None:
         """Begin the end of the nodes; those where that fails are tried again."""
+        if not c.noted:
+            await self._books.note(c)
+            c.noted = True
         outcomes = await asyncio.gather(*(self._end_one(c, k) for k in c.left), return_exceptions=True)
         c.left = [k for k, gone in zip(c.left, outcomes, strict=True) if gone is not True]
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
         del self._commands[c.id]
+        self._books.count(c)
         if c.command.reason == "Drifted" and c.replacements:
             for pool in c.pools:
                 self._halts.succeeded(pool)

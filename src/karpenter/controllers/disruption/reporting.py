@@ -33,6 +33,7 @@ _UNCONSOLIDATABLE: tuple[Code, ...] = (
     "notCheaper",
     "spotToSpot",
     "payback",
+    "undone",
     "rollout",
     "failed",
 )

@@ -31,6 +31,8 @@ class Underway:
     """Claims created, by name."""
     launched: set[str] = field(default_factory=set)
     ready: set[str] = field(default_factory=set)
+    noted: bool = False
+    """Whether nodes that take its pods remember that."""
     failure: str = ""
 
     @property

@@ -6,7 +6,6 @@ the pods it is meant for (`karpenter.state.reservations`), so that whoever comes
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -129,13 +128,13 @@ async def create_claims(
     planned: Sequence[PlannedClaim],
     reason: str,
     *,
-    annotations: Mapping[str, str] = MappingProxyType({}),
+    annotations: Sequence[Mapping[str, str]] = (),
 ) -> list[Creation]:
     """Create all `planned` claims within their pools' limits and count them in the cluster at once.
 
     Args:
         reason: `provisioned`, or the disruption's reason in lower case; for the metric.
-        annotations: what all of them carry besides.
+        annotations: what each of them carries besides, in order; empty: nothing.
 
     Returns:
         One outcome each, in order. What was refused or failed says why; nothing is raised for it.
@@ -152,7 +151,9 @@ async def create_claims(
 
     async with asyncio.TaskGroup() as tasks:
         for number, wish in enumerate(planned):
-            draft = _noted(_draft(context, limits, wish), annotations)
+            draft = _draft(context, limits, wish)
+            if annotations:
+                draft = _noted(draft, annotations[number])
             running.append(tasks.create_task(one(draft, wish)))
             if number % _PARALLEL == 0:
                 await context.clock.sleep(0)  # the first ones are on their way while others are written
@@ -179,7 +180,7 @@ def _draft(context: Context, limits: Limits, wish: PlannedClaim) -> NodeClaim | 
 
 
 def _noted(draft: NodeClaim | str, annotations: Mapping[str, str]) -> NodeClaim | str:
-    if isinstance(draft, str) or not annotations:
+    if isinstance(draft, str):
         return draft
     metadata = msgspec.structs.replace(
         draft.metadata, annotations={**draft.metadata.annotations, **annotations}
