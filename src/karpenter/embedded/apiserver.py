@@ -1,7 +1,7 @@
 """The API server: requests in, answers out, watches as streams.
 
 `handle` is a plain function of the request and the store: it never waits, so every request is atomic and
-a run under virtual time is the same each time. Two doors lead here: `karpenter.embedded.inprocess` (no
+a run under virtual time is the same each time. `answer` is the same with the pod proxy, which waits for others. Two doors lead here: `karpenter.embedded.inprocess` (no
 sockets) and `karpenter.embedded.http` (kubectl).
 
 What is served, beyond plain objects: see `karpenter.embedded.subresources` (scale, eviction, binding …),
@@ -25,6 +25,7 @@ from karpenter.embedded.lists import check_versions, list_body, page_of
 from karpenter.embedded.logs import PodLogs
 from karpenter.embedded.managed import ManagedFields
 from karpenter.embedded.patching import Patching
+from karpenter.embedded.podproxy import PodProxy
 from karpenter.embedded.requests import Request, Target, WriteOptions, decode_body, parse_target
 from karpenter.embedded.resources import DeleteOptions, Objects, Written
 from karpenter.embedded.selecting import compile_selectors
@@ -58,6 +59,7 @@ class ApiServer:
         self.objects.on_remove.append(self._removed)
         self._patching = Patching(self.objects, managed)
         self._subresources = Subresources(self.objects, self._patching, self.logs)
+        self.proxy = PodProxy(self.objects, self.registry)
         self._statics = Statics(self.registry)
         self._tables = Tables(store)
         crds = self.registry.by_group_resource("customresourcedefinitions.apiextensions.k8s.io")
@@ -65,6 +67,20 @@ class ApiServer:
             self.registry.register(record.object())
         for crd in store.initial_crds:
             self._define(crds, crd)
+
+    async def answer(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+    ) -> Response:
+        """Carry out one request as `handle` does; what is for a pod's own server is handed on to it."""
+        target = parse_target(path)
+        if target is not None and self.proxy.is_for(target):
+            return await self.proxy.answer(Request(method, path, query or {}, headers or {}, body), target)
+        return self.handle(method, path, query, headers, body)
 
     def handle(
         self,

@@ -11,6 +11,7 @@ _SUBRESOURCE_KINDS = {
     "scale": ("autoscaling", "v1", "Scale", ["get", "patch", "update"]),
     "log": ("", "v1", "Pod", ["get"]),
     "finalize": ("", "v1", "Namespace", ["update"]),
+    "proxy": ("", "v1", "PodProxyOptions", ["create", "delete", "get", "patch", "update"]),
 }
 REVIEWS = (
     Kind(

@@ -94,7 +94,7 @@ class HttpDoor:
             return await self._follow_log(request, path, query)
         body = await request.read()
         try:
-            return _answer(self._server.handle(request.method, path, query, headers, body))
+            return _answer(await self._server.answer(request.method, path, query, headers, body))
         except Exception as error:  # a bug of ours must not look like a broken connection
             log.exception("request failed", method=request.method, path=path)
             return _answer(StatusError(500, "InternalError", f"Internal error: {error!r}").response())

@@ -28,7 +28,7 @@ class InProcessTransport:
     ) -> Response:
         await self._server.store.clock.sleep(0)
         headers = {"content-type": content_type, "accept": accept, "user-agent": self._user_agent}
-        return self._server.handle(method, path, query, headers, body or b"")
+        return await self._server.answer(method, path, query, headers, body or b"")
 
     async def watch(
         self, path: str, *, query: Mapping[str, str] | None = None

@@ -149,7 +149,7 @@ BUILTIN: tuple[Kind, ...] = (
         status=True,
         generation=True,
         selectable=_POD_FIELDS,
-        subresources=("binding", "eviction", "log", "ephemeralcontainers", "resize"),
+        subresources=("binding", "eviction", "log", "ephemeralcontainers", "proxy", "resize"),
     ),
     _core("events", "Event", short_names=("ev",), selectable=_EVENT_FIELDS),
     _core("configmaps", "ConfigMap", short_names=("cm",)),

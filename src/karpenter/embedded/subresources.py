@@ -40,7 +40,7 @@ class Subresources:
             return self._part(request, kind, target, "status")
         if name == "scale" and kind.scale is not None:
             return self._scale(request, kind, target, kind.scale)
-        if name not in kind.subresources:
+        if name not in kind.subresources or name == "proxy":  # that goes through `ApiServer.answer`
             raise errors.no_such_path()
         if name == "log":
             return self._log(request, kind, target)

@@ -32,6 +32,7 @@ from karpenter.state.pairing import Pairing, claim_token, node_token
 from karpenter.state.podtimes import PodLedger
 from karpenter.state.poolhealth import PoolHealth
 from karpenter.state.readytimes import ReadyTimes
+from karpenter.state.refusallog import RefusalLog
 from karpenter.state.reservations import Reservations
 from karpenter.state.rows import PlannedSize, is_too_early, view_of
 from karpenter.state.spread import DefaultSpread
@@ -67,6 +68,8 @@ class Cluster:
         self.buffers = Buffers()
         self.verdicts = VerdictLog()
         """Why nodes are left alone: written by disruption, for whoever asks."""
+        self.refusals = RefusalLog()
+        """Why pods wait: written by provisioning, for whoever asks."""
         self._stand_ins: frozenset[str] = frozenset()
         self._headroom: dict[str, int] = {}
         self._pods = cache.informer(Pod)
@@ -435,6 +438,7 @@ class Cluster:
         if gone:
             self._requests.pop(key, None)
             self.pod_times.forget([key])
+            self.refusals.forget(key)
             self.ready_times.forget(pod)
         else:
             self.ready_times.note(pod)

@@ -33,6 +33,12 @@ class Meters:
             "Pods that the last solve found no place for.",
             ["controller"],
         ).labels(_CONTROLLER)
+        self.refused = Series(
+            metrics,
+            f"{prefix}refused_pods",
+            "Waiting pods without a place by what some place refuses them for; one pod may count under several.",
+            ["constraint"],
+        )
         self.distrusted = metrics.counter(
             f"{prefix}distrusted_plans_total",
             "Plans of the cost search that the checker refused; the plain plan was used.",

@@ -14,7 +14,7 @@ from karpenter.controllers.provisioning.claims import create_claims, shortened
 from karpenter.controllers.provisioning.demand import Demand, demand_of, problem_of, usable_pools
 from karpenter.controllers.provisioning.headroom import Headroom
 from karpenter.controllers.provisioning.meters import Meters
-from karpenter.controllers.provisioning.telling import Teller
+from karpenter.controllers.provisioning.telling import Teller, refused_claims
 from karpenter.controllers.provisioning.zones import pods_by_zone
 from karpenter.kube.errors import NotFound
 from karpenter.model.instancetype import InstanceType
@@ -94,6 +94,7 @@ class Provisioner:
         if not demand.pods:
             self._meters.zones({})
             self._meters.unschedulable.set(0)
+            self._teller.remember(demand, (), snapshot.taken_at)
             await self._headroom.keep({}, self._catalogues, self._versions)
             return None
         log.info(FOUND, pods=shortened(pod_key(p) for p in demand.pods), count=len(demand.pods))
@@ -161,6 +162,7 @@ class Provisioner:
         self._teller.placed(snapshot, plan, pods)
         self._teller.created(created, pods)
         self._teller.unschedulable(snapshot, plan, pods, self._catalogues)
+        self._teller.remember(demand, (*plan.unschedulable, *refused_claims(created)), snapshot.taken_at)
         return all(creation.claim is not None for creation in created)
 
     def _still_wanted(self, planned: PlannedClaim, pods: dict[str, Pod]) -> bool:

@@ -17,6 +17,7 @@ from karpenter.controllers.provisioning.words import failure_text
 from karpenter.model.instancetype import InstanceType
 from karpenter.model.pods import pod_key
 from karpenter.model.problem import Plan
+from karpenter.model.reasons import Refusal, Unschedulable
 from karpenter.model.requirements import Requirements
 from karpenter.model.snapshot import Snapshot
 from karpenter.scheduling.purse import PRICE
@@ -102,6 +103,18 @@ class Teller:
             if error != NOT_OURS:
                 self._refuse(pod, error)
 
+    def remember(self, demand: Demand, refused: Iterable[Unschedulable], now: float) -> None:
+        """Keep why pods wait after this pass, for whoever asks, and count them by reason."""
+        invalid = (
+            Unschedulable(
+                pod=pod_key(pod), refusals=(Refusal(place="", constraint="unsupported", message=error),)
+            )
+            for pod, error in demand.invalid
+        )
+        log = self._context.cluster.refusals
+        log.replace((*refused, *invalid), now)
+        self._meters.refused.replace({(name,): float(n) for name, n in sorted(log.counts().items())})
+
     def _tell_barren(self, pool: NodePool, by_min_values: bool) -> None:
         self._context.recorder.publish(
             pool,
@@ -148,6 +161,26 @@ class Teller:
     def _is_healthy(self, pool: str) -> bool:
         found = self._context.cluster.pool(pool)
         return found is not None and conditions.is_true(found.status.conditions, "NodeRegistrationHealthy")
+
+
+def refused_claims(creations: Iterable[Creation]) -> list[Unschedulable]:
+    """Return, for the pods of claims that were planned and not created, what stood in the way."""
+    return [
+        Unschedulable(
+            pod=key,
+            refusals=(
+                Refusal(
+                    place=f"nodepool/{creation.planned.pool.name}",
+                    constraint="nodepool",
+                    message=f"its NodeClaim could not be created: {creation.error}",
+                    remedy="it is tried again",
+                ),
+            ),
+        )
+        for creation in creations
+        if creation.claim is None
+        for key in creation.planned.pods
+    ]
 
 
 def is_barren(pool: NodePool, types: Iterable[InstanceType]) -> bool:

@@ -1,0 +1,67 @@
+"""Why pods wait: what the last pass of the provisioner said of each that it found no place for.
+
+Bounded: every pass takes the place of the one before, and of very many pods only so many are kept (the others
+are counted). Pods that are equal share their reasons, as in the plan that they come from.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from karpenter.model.reasons import Refusal, Unschedulable
+
+
+class Refused(NamedTuple):
+    """Why one pod has no place."""
+
+    refusals: tuple[Refusal, ...]
+    """In the order in which places were tried."""
+    since: float
+    """When it was refused first without having had a place in between, epoch seconds."""
+    at: float
+    """When it was refused last, epoch seconds."""
+
+
+class RefusalLog:
+    """The outcome of the last pass, by pod key."""
+
+    def __init__(self, most: int = 20_000) -> None:
+        """Prepare; of more than `most` pods in one pass the first by key are kept."""
+        self._most = most
+        self._entries: dict[str, Refused] = {}
+        self.left_out = 0
+        """How many refused pods of the last pass are not kept."""
+        self.passed_at: float | None = None
+        """When the last pass was, epoch seconds; None before the first."""
+
+    def replace(self, refused: Iterable[Unschedulable], now: float) -> None:
+        """Take in a pass: these pods have no place, all others have one or want none."""
+        every = sorted(refused, key=lambda each: each.pod)
+        kept = every[: self._most]
+        before = self._entries
+        self._entries = {
+            each.pod: Refused(each.refusals, before[each.pod].since if each.pod in before else now, now)
+            for each in kept
+        }
+        self.left_out = len(every) - len(kept)
+        self.passed_at = now
+
+    def forget(self, pod: str) -> None:
+        """Drop a pod that is gone."""
+        self._entries.pop(pod, None)
+
+    def of(self, pod: str) -> Refused | None:
+        """Return why a pod has no place; None when it has one, or nothing is known."""
+        return self._entries.get(pod)
+
+    def pods(self) -> tuple[str, ...]:
+        """Return the keys of the pods that are kept, sorted."""
+        return tuple(sorted(self._entries))
+
+    def counts(self) -> Counter[str]:
+        """Return how many pods there are by constraint, each counted once under every one it fails at."""
+        return Counter(
+            constraint
+            for entry in self._entries.values()
+            for constraint in sorted({refusal.constraint for refusal in entry.refusals})
+        )
