@@ -1,4 +1,4 @@
-"""`karpenter`: run, up, plan, validate, version. Each command imports what it needs when it is called."""
+"""`karpenter`: run, up, plan, why, validate, version. Each command imports what it needs when called."""
 
 import sys
 from pathlib import Path
@@ -164,6 +164,50 @@ def plan(
     )
     raise typer.Exit(
         plan_command(options, stdin=sys.stdin.buffer, out=sys.stdout, err=sys.stderr, clock=SystemClock())
+    )
+
+
+@app.command()
+def why(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="pod, node, nodepool or nodeclaim.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.")],
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Of a pod (default: the kubeconfig's).")
+    ] = "",
+    output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
+    kubeconfig: Annotated[str, typer.Option(help="Where the cluster is, as for kubectl.")] = "",
+    context: Annotated[str, typer.Option(help="Which context of the kubeconfig.")] = "",
+    operator_namespace: Annotated[
+        str, typer.Option(help="Where the operator's pod and Lease are.")
+    ] = "kube-system",
+    lease: Annotated[
+        str, typer.Option(help="The operator's Lease, NAME or NAMESPACE/NAME.")
+    ] = "karpenter-leader-election",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The operator's --metrics-port.")] = 8080,
+    address: Annotated[
+        str, typer.Option(help="Ask the operator itself there, e.g. http://127.0.0.1:8080.")
+    ] = "",
+) -> None:
+    """Ask a running operator why something is as it is, and what would change it."""
+    import os
+
+    from karpenter.base.clock import SystemClock
+    from karpenter.cli.why import WhyOptions, why_command
+
+    options = WhyOptions(
+        kind=kind,
+        name=name,
+        namespace=namespace,
+        output=output,
+        kubeconfig=kubeconfig,
+        context=context,
+        operator_namespace=operator_namespace,
+        lease=lease,
+        port=port,
+        address=address,
+    )
+    raise typer.Exit(
+        why_command(options, out=sys.stdout, err=sys.stderr, clock=SystemClock(), environ=os.environ)
     )
 
 

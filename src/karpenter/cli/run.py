@@ -3,13 +3,14 @@
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 from karpenter.base.background import background
 from karpenter.base.clock import SystemClock
-from karpenter.base.randomness import unseeded
+from karpenter.base.randomness import Random, name_suffix, unseeded
 from karpenter.kube.config import ConfigError, load_config
 from karpenter.kube.http import HttpTransport
 from karpenter.operator.assembly import Operator
@@ -112,17 +113,27 @@ async def _run(options: Options, kubeconfig: str | None) -> int:
                 "instance-types-file-path": options.instance_types_file_path,
                 "instance-catalogue": options.instance_catalogue,
             },
-            identity=os.environ.get("POD_NAME", ""),
+            identity=_identity(rng),
             namespace=namespace,
         )
         health, metrics = options.health_probe_port, options.metrics_port
         await stack.enter_async_context(
             serving(health_app(operator.readiness()), health, "health-probe-port")
         )
-        await stack.enter_async_context(serving(metrics_app(operator.metrics), metrics, "metrics-port"))
+        await stack.enter_async_context(
+            serving(metrics_app(operator.metrics, operator.why), metrics, "metrics-port")
+        )
         await stack.enter_async_context(background(operator.run(), "operator"))
         await stop.wait()
     return 0
+
+
+def _identity(rng: Random) -> str:
+    """Return whose Lease it is: the pod's name, by which the leader is found; else the host's and a suffix.
+
+    The suffix keeps two operators on one machine apart. In a pod the host's name is the pod's.
+    """
+    return os.environ.get("POD_NAME") or f"{socket.gethostname()}_{name_suffix(rng, 8)}"
 
 
 def _stop_signal() -> asyncio.Event:

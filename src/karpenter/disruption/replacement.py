@@ -7,7 +7,7 @@ is, which is the one interrupted next.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -35,6 +35,8 @@ class _Why(NamedTuple):
     code: Code
     message: str
     remedy: str
+    names: tuple[str, ...] = ()
+    """The instance types that would do, where they are too few."""
 
 
 def replacement_of(
@@ -59,7 +61,7 @@ def replacement_of(
     """
     before = sum(c.price for c in candidates)
 
-    def verdict(code: Code, message: str, remedy: str = "") -> Verdict:
+    def verdict(code: Code, message: str, remedy: str = "", **detail: Any) -> Verdict:
         return Verdict(
             node=candidates[0].node.name,
             method=method,
@@ -67,6 +69,7 @@ def replacement_of(
             message=message,
             saving=None if outcome.stranded else before - outcome.price,
             remedy=remedy,
+            detail=detail,
         )
 
     if outcome.stranded:
@@ -78,7 +81,8 @@ def replacement_of(
     if outcome.claims:
         found = _cheaper(candidates, outcome.claims, market, policy)
         if isinstance(found, _Why):
-            return verdict(found.code, found.message, found.remedy)
+            more = {"instanceTypes": found.names} if found.names else {}
+            return verdict(found.code, found.message, found.remedy, **more)
         claims = found
     return Command(
         reason="Underutilized",
@@ -219,6 +223,7 @@ def _flexible(claim: PlannedClaim, market: Market) -> PlannedClaim | _Why:
             f"current candidate to consolidate, got {len(quotes)}",
             f"let nodepool/{claim.pool.name} buy {SPOT_FLEXIBILITY - len(quotes)} more instance types that "
             "are cheaper",
+            tuple(quote.name for quote in quotes),
         )
     kinds = [kind for q in quotes if (kind := market.kind(claim.pool.name, q.name)) is not None]
     needed, _ = enough_values(claim.requirements, kinds)

@@ -1,6 +1,6 @@
 """Why a node is not disrupted, as data: one verdict for each node and method that looked at it."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -65,6 +65,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """USD per hour that disrupting it would have saved; None when that was not worked out."""
     remedy: str = ""
     """The cheapest change that would unlock it, as an instruction; empty when nothing sensible would."""
+    detail: dict[str, Any] = {}
+    """Figures behind it, for whoever wants to make the change."""
 
     def about(self, node: str, method: Method, *, saving: float | None = None) -> "Verdict":
         """Return the same of another node or method; `saving` fills in where it is not known."""

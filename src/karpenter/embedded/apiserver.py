@@ -1,8 +1,8 @@
 """The API server: requests in, answers out, watches as streams.
 
 `handle` is a plain function of the request and the store: it never waits, so every request is atomic and
-a run under virtual time is the same each time. `answer` is the same with the pod proxy, which waits for others. Two doors lead here: `karpenter.embedded.inprocess` (no
-sockets) and `karpenter.embedded.http` (kubectl).
+a run under virtual time is the same each time. `answer` is the same with the pod proxy, which does wait.
+Two doors lead here: `karpenter.embedded.inprocess` (no sockets) and `karpenter.embedded.http` (kubectl).
 
 What is served, beyond plain objects: see `karpenter.embedded.subresources` (scale, eviction, binding …),
 `karpenter.embedded.discovery`, `karpenter.embedded.openapi` and `karpenter.embedded.tables`.

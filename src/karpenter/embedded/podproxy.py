@@ -68,7 +68,9 @@ def _split(text: str) -> tuple[str, int]:
     parts = text.split(":")
     if len(parts) == 3 or (len(parts) == 2 and parts[0] in ("http", "https")):
         if parts[0] not in ("http", "https", ""):
-            raise errors.bad_request(f"invalid pod request {text!r}: scheme {parts[0]!r} is not http or https")
+            raise errors.bad_request(
+                f"invalid pod request {text!r}: scheme {parts[0]!r} is not http or https"
+            )
         parts = parts[1:]
     name, port = parts[0], parts[1] if len(parts) == 2 else ""
     if len(parts) > 2 or not name or (port and not port.isdigit()):

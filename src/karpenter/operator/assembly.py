@@ -31,6 +31,7 @@ from karpenter.controllers import (
     static,
 )
 from karpenter.controllers.context import Context, Settings
+from karpenter.explain.answer import Problem
 from karpenter.kube.client import Client, resource_of
 from karpenter.kube.errors import ApiError
 from karpenter.kube.features import discover
@@ -39,6 +40,7 @@ from karpenter.kube.transport import Transport, TransportError
 from karpenter.model.problem import Budget
 from karpenter.operator.options import Options
 from karpenter.operator.providers import load_provider
+from karpenter.operator.why import Why, facts_of
 from karpenter.runtime import Controller, Executor, LeaderElector, Recorder, Singleton
 from karpenter.state.cluster import Cluster
 
@@ -115,6 +117,8 @@ class Operator:
         self.controllers: list[Controller | Singleton] = [
             controller for room in _ROOMS for controller in room.build(self.context)
         ]
+        self.why = Why(lambda: facts_of(self.context), self._not_answering)
+        self._leads = False
         self._elector = LeaderElector(
             self.client,
             clock=clock,
@@ -155,10 +159,24 @@ class Operator:
     async def _lead(self) -> None:
         await self._ask_server()
         log.info("starting controllers", controllers=len(self.controllers))
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.provider.run(), name="provider")
-            for controller in self.controllers:
-                tasks.create_task(controller.run(), name=controller.name)
+        self._leads = True
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.provider.run(), name="provider")
+                for controller in self.controllers:
+                    tasks.create_task(controller.run(), name=controller.name)
+        finally:
+            self._leads = False
+
+    def _not_answering(self) -> Problem | None:
+        """Return why questions are not for this replica: others decide, or it has not read everything."""
+        if not self.cluster.synced():
+            return Problem(error="notReady", message="the copy of the cluster is not whole yet")
+        if not self._leads:
+            leader = self._elector.holder
+            who = f"ask {leader}" if leader else "nobody leads right now"
+            return Problem(error="notLeading", message=f"this replica does not lead: {who}", leader=leader)
+        return None
 
     async def _ask_server(self) -> None:
         """Find out what the server can do; one that does not tell is taken for an old one."""

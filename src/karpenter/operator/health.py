@@ -1,16 +1,20 @@
-"""The operator's small web: /healthz and /readyz on one port, /metrics on another."""
+"""The operator's small web: /healthz and /readyz on one port, /metrics and /why on another."""
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 
 from karpenter.base.metrics import Metrics
+from karpenter.kube.transport import Response
 
 Check = Callable[[], str]
 """Returns why not; empty when all is well."""
+
+Answerer = Callable[[str, Mapping[str, str]], Response]
+"""Answers a GET by path and query."""
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -37,16 +41,41 @@ def health_app(checks: dict[str, Check]) -> web.Application:
     return app
 
 
-def metrics_app(metrics: Metrics) -> web.Application:
-    """Return the app of `/metrics`; rendering runs beside the loop, since it can take a while."""
+def metrics_app(metrics: Metrics, answer: Answerer | None = None) -> web.Application:
+    """Return the app of `/metrics`, and of `/why/KIND/NAME` where there is something to `answer`.
+
+    Rendering metrics runs beside the loop, since it can take a while.
+    """
 
     async def render(_: web.Request) -> web.Response:
         body = await asyncio.get_running_loop().run_in_executor(None, metrics.render)
         return web.Response(body=body, headers={"Content-Type": _METRICS_TYPE})
 
+    async def why(request: web.Request) -> web.Response:
+        assert answer is not None
+        said = answer(request.path, request.query)
+        return web.Response(status=said.status, body=said.body, headers=dict(said.headers))
+
     app = web.Application()
     app.add_routes([web.get("/metrics", render)])
+    if answer is not None:
+        app.add_routes([web.get("/why/{rest:.*}", why)])
     return app
+
+
+def without_socket(
+    metrics: Metrics, answer: Answerer
+) -> Callable[[str, str, Mapping[str, str]], Awaitable[Response]]:
+    """Return the server of `metrics_app` as a function of method, path and query, for an embedded cluster."""
+
+    async def serve(method: str, path: str, query: Mapping[str, str]) -> Response:
+        if method == "GET" and path == "/metrics":
+            return Response(200, metrics.render(), {"content-type": _METRICS_TYPE})
+        if method == "GET" and path.startswith("/why/"):
+            return answer(path, query)
+        return Response(404, b"404: Not Found", {"content-type": "text/plain; charset=utf-8"})
+
+    return serve
 
 
 @asynccontextmanager

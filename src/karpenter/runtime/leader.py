@@ -54,6 +54,8 @@ class LeaderElector:
         self._seen: tuple[str, float] = ("", 0.0)  # the record, and since when we know it unchanged
         self._taken = False  # somebody else held it when we last looked
         self.leading = False
+        self.holder = ""
+        """Whoever held the Lease when we last looked; empty: nobody, or nothing is known."""
         self._gauge = metrics and metrics.gauge(
             "leader_election_master_status", "Whether this replica leads.", ["name"]
         ).labels(name)
@@ -128,6 +130,7 @@ class LeaderElector:
             self._seen = (record, self._clock.monotonic())
         ours = holder == self.identity
         self._taken = bool(holder) and not ours
+        self.holder = holder
         duration = lease.spec.lease_duration_seconds or LEASE_SECONDS
         if holder and not ours and self._clock.monotonic() - self._seen[1] < duration:
             return False

@@ -321,7 +321,10 @@ def refusal(wide: Wide, cells: Sequence[Cell], ledger: DomainLedger) -> Refusal:
     group = ledger.groups[number].group
     counts = {d: ledger.groups[number].pods.get(d, 0) for d in sorted(_known(number, wide, cells, ledger))}
     words = {
-        "topologySpread": ("spread", "raise maxSkew, or make capacity possible in the emptier domains"),
+        "topologySpread": (
+            "spread",
+            "make capacity possible in the emptier domains, raise maxSkew, or let it be ScheduleAnyway",
+        ),
         "podAffinity": ("affinity", "run a pod that it selects where this pod may go"),
         "podAntiAffinity": ("anti-affinity", "allow more domains, or make it a preference"),
     }

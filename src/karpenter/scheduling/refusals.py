@@ -1,5 +1,7 @@
 """Why a NodePool cannot take a pod, found out constraint by constraint."""
 
+from typing import Any
+
 import numpy as np
 
 from karpenter.apis.annotations import PRICE_LIMIT, format_usd, micro_usd
@@ -13,6 +15,7 @@ from karpenter.scheduling.purse import PRICE
 from karpenter.scheduling.space import Axis, PoolSpace
 
 _SHOWN_VALUES = 10
+Detail = dict[str, Any]
 _ABSURD_MILLICORES = 1_000_000 * 1000
 
 
@@ -38,7 +41,7 @@ def refuse(space: PoolSpace, ask: Ask, axis: Axis) -> Refusal:
     fitting = space.fits(wanted)
     ports = space.free_ports(ask.ports)
     everything = len(space.catalogue)
-    detail = {
+    detail: Detail = {
         "instanceTypes": everything,
         "removed": {
             "requirements": everything - int(evaluation.matching.sum()),
@@ -60,6 +63,7 @@ def refuse(space: PoolSpace, ask: Ask, axis: Axis) -> Refusal:
     if not everything:
         return no("nodepool", "nodepool requirements filtered out all available instance types")
     if space.nodes_remaining is not None and space.nodes_remaining < 1:
+        detail["raise"] = {"nodes": "1"}
         return no(
             "limits", f"node limits have been exhausted for nodepool: {space.name!r}", "raise limits.nodes"
         )
@@ -67,16 +71,17 @@ def refuse(space: PoolSpace, ask: Ask, axis: Axis) -> Refusal:
     if (suitable & space.within_limits()).any() and not (suitable & within).any():
         detail["limit"] = PRICE
         message = f"all available instance types exceed the price limit for nodepool: {space.name!r}"
-        return no("limits", message, _price_remedy(space, merged, suitable & space.within_limits()))
+        return no("limits", message, _price_remedy(space, merged, suitable & space.within_limits(), detail))
     if suitable.any() and not (suitable & within).any():
         return no(
             "limits",
             f"all available instance types exceed limits for nodepool: {space.name!r}",
-            _limit_remedy(space, suitable),
+            _limit_remedy(space, suitable, detail),
         )
     if suitable.any():
         missing = space.achieved(merged, suitable & within)
         if missing:
+            detail["minValues"] = dict(sorted(missing.items()))
             keys = ", ".join(
                 f"{key} ({found} of {merged[key].min_values})" for key, found in sorted(missing.items())
             )
@@ -94,7 +99,7 @@ def refuse(space: PoolSpace, ask: Ask, axis: Axis) -> Refusal:
         if constraint == "resources" and ask.requests.get("cpu", 0) >= _ABSURD_MILLICORES:
             hint = " (CPU request >= 1 Million, m vs M typo?)"
         if constraint == "resources":
-            remedy = _resource_remedy(space, wanted, axis)
+            remedy = _resource_remedy(space, wanted, axis, evaluation.matching & evaluation.offered, detail)
         else:
             key, remedy = _selection_remedy(space, merged, fitting)
             if key in variant.requirements:
@@ -166,31 +171,35 @@ def _asked_in_vain(space: PoolSpace, variant: Variant) -> dict[str, str]:
     return {}
 
 
-def _limit_remedy(space: PoolSpace, suitable: Mask) -> str:
-    """Name the limits to raise for the smallest type that would do."""
+def _limit_remedy(space: PoolSpace, suitable: Mask, detail: Detail) -> str:
+    """Name the limits to raise for the smallest type that would do; `detail` is told by how much."""
     rows = space.capacity[suitable]
     smallest = rows[np.lexsort(rows.T[::-1])[0]] if rows.shape[1] else np.zeros(0, dtype=np.int64)
-    raises = [
-        f"limits.{name} by {format_units(name, int(size - left))}"
+    raises = {
+        name: format_units(name, int(size - left))
         for name, size, left in zip(space.limited, smallest, space.remaining, strict=True)
         if size > left
-    ]
-    return "raise " + " and ".join(raises) if raises else ""
+    }
+    detail["raise"] = raises
+    return (
+        "raise " + " and ".join(f"limits.{name} by {more}" for name, more in raises.items()) if raises else ""
+    )
 
 
-def _price_remedy(space: PoolSpace, merged: Requirements, suitable: Mask) -> str:
-    """Name the limits on money to raise for the cheapest type that would do."""
+def _price_remedy(space: PoolSpace, merged: Requirements, suitable: Mask, detail: Detail) -> str:
+    """Name the limits on money to raise for the cheapest type that would do; `detail` is told by how much."""
     cheapest = min(micro_usd(usd) for usd in space.evaluate(merged).usd[suitable].tolist())
     limits = {
-        f"{PRICE_LIMIT} of the NodePool": space.purse.own,
-        "--cluster-price-limit": space.purse.shared,
+        "nodepool": (f"{PRICE_LIMIT} of the NodePool", space.purse.own),
+        "cluster": ("--cluster-price-limit", space.purse.shared),
     }
-    raises = [
-        f"{name} by {format_usd(cheapest - left)}"
-        for name, left in limits.items()
+    short = {
+        whose: (name, cheapest - left)
+        for whose, (name, left) in limits.items()
         if left is not None and left < cheapest
-    ]
-    return "raise " + " and ".join(raises)
+    }
+    detail["raiseMicroUsd"] = {whose: micro for whose, (_, micro) in short.items()}
+    return "raise " + " and ".join(f"{name} by {format_usd(micro)}" for name, micro in short.values())
 
 
 def _selection_remedy(space: PoolSpace, merged: Requirements, fitting: Mask) -> tuple[str, str]:
@@ -206,18 +215,30 @@ def _selection_remedy(space: PoolSpace, merged: Requirements, fitting: Mask) -> 
     return "", "change what the pod or the NodePool selects: no instance type has all of it"
 
 
-def _resource_remedy(space: PoolSpace, wanted: Amounts, axis: Axis) -> str:
-    """Name the resource that even the largest type lacks, and how much of it there is."""
+def _resource_remedy(space: PoolSpace, wanted: Amounts, axis: Axis, selected: Mask, detail: Detail) -> str:
+    """Name what the type that comes nearest lacks, and how much of it there is; `detail` is told as `atMost`.
+
+    Of the types that the pod may have (`selected`) it is the one for which the pod has to shrink least.
+    """
     if not len(space.catalogue):
         return ""
     ceiling = space.options.max_node_cpu
     if ceiling is not None and (space.room >= wanted).all(axis=1).any():
         return f"raise --max-node-cpu, which is {format_units('cpu', ceiling)}"
     largest = space.room.max(axis=0)
-    for column in np.flatnonzero(wanted > largest).tolist():
-        name = axis.names[column]
-        if largest[column] <= 0:
-            return f"allow instance types that have {name}: none of these has"
-        most = format_units(name, int(largest[column]))
-        return f"request at most {most} {name}, or allow larger instance types"
-    return "request less, or allow instance types that have all of it together"
+    for column in np.flatnonzero((wanted > largest) & (largest <= 0)).tolist():
+        return f"allow instance types that have {axis.names[column]}: none of these has"
+    rows = space.room[selected] if selected.any() else space.room
+    asked = np.flatnonzero(wanted)
+    short = np.maximum(0, wanted[asked] - rows[:, asked]) / wanted[asked]
+    possible = (rows[:, asked] > 0).all(axis=1)
+    if not possible.any():
+        return "request less, or allow instance types that have all of it together"
+    nearest = rows[int(np.argmin(np.where(possible, short.sum(axis=1), np.inf)))]
+    detail["atMost"] = {
+        axis.names[column]: format_units(axis.names[column], int(nearest[column]))
+        for column in asked.tolist()
+        if wanted[column] > nearest[column]
+    }
+    most = " and ".join(f"{amount} {name}" for name, amount in detail["atMost"].items())
+    return f"request at most {most}, or allow larger instance types"

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from operator import is_
 from pathlib import Path
 
-from karpenter.apis.core import Container, Node, Pod, PodSpec
+from karpenter.apis.core import Container, ContainerPort, Node, Pod, PodSpec
 from karpenter.apis.crds import load_crds
 from karpenter.apis.karpenter import NodeClaim, NodePool
 from karpenter.apis.meta import ObjectMeta
@@ -24,12 +24,15 @@ from karpenter.kube.client import Client
 from karpenter.kube.errors import AlreadyExists
 from karpenter.kube.patch import merge
 from karpenter.operator.assembly import Operator
+from karpenter.operator.health import without_socket
 from karpenter.operator.options import Options
 from karpenter.runtime import Executor
 
 OPERATOR_POD = "karpenter-0"
 OPERATOR_NAMESPACE = "kube-system"
 OPERATOR_CONTAINER = "controller"
+OPERATOR_PORT = 8080
+"""Where the pod serves metrics and answers, behind the pod proxy; nothing listens there."""
 
 
 class PortError(Exception):
@@ -111,6 +114,9 @@ async def open_session(
             },
             identity=OPERATOR_POD,
         )
+        cluster.server.proxy.serve(
+            OPERATOR_NAMESPACE, OPERATOR_POD, OPERATOR_PORT, without_socket(operator.metrics, operator.why)
+        )
         session = Session(cluster, operator, await _contents(cluster) if cluster.restored else "")
         await _create_operator_pod(session.client, clock)
         await apply_manifests(session.client.transport, manifests, only_missing=only_missing)
@@ -160,7 +166,13 @@ async def _create_operator_pod(client: Client, clock: Clock) -> None:
         ),
         spec=PodSpec(
             scheduler_name="karpenter-up",
-            containers=[Container(name=OPERATOR_CONTAINER, image="karpenter")],
+            containers=[
+                Container(
+                    name=OPERATOR_CONTAINER,
+                    image="karpenter",
+                    ports=[ContainerPort(container_port=OPERATOR_PORT)],
+                )
+            ],
         ),
     )
     try:

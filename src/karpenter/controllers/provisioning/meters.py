@@ -36,7 +36,7 @@ class Meters:
         self.refused = Series(
             metrics,
             f"{prefix}refused_pods",
-            "Waiting pods without a place by what some place refuses them for; one pod may count under several.",
+            "Pods without a place by what refuses them somewhere; one may count several times.",
             ["constraint"],
         )
         self.distrusted = metrics.counter(

@@ -1,0 +1,165 @@
+"""Why a node is here, and why it is left alone: what binds every method, and what a drain would meet."""
+
+from karpenter.apis import labels
+from karpenter.apis.conditions import get
+from karpenter.base.quantity import format_resources
+from karpenter.base.timestamps import format_time
+from karpenter.disruption import obstacles
+from karpenter.disruption.drainblocks import drain_blocks, eviction_block
+from karpenter.disruption.verdicts import Code, Verdict
+from karpenter.explain.answer import Answer, Change, Finding
+from karpenter.explain.facts import Facts
+from karpenter.explain.nodechanges import changes_for, unblocked
+from karpenter.explain.words import dollars, plural
+from karpenter.model import pods as podlib
+from karpenter.model.pdbs import PdbLimits
+from karpenter.model.snapshot import NodeView
+
+_OF_PODS: frozenset[Code] = frozenset({"podDoNotDisrupt", "podDisruptionBudget"})
+_NOT_FOR_IT: frozenset[Code] = frozenset({"static", "dynamic", "notEmpty", "empty", "notDrifted"})
+"""What a method says of nodes that it is not for: nothing stands in their way."""
+_SHOWN = 5
+
+
+def explain_node(node: NodeView, facts: Facts) -> Answer:
+    """Return why nothing disrupts the node: what keeps it from all methods, else what each one says."""
+    common = {"kind": "node", "name": node.name, "at": format_time(facts.now), "facts": _facts(node, facts)}
+    if not node.managed:
+        text = "it is not Karpenter's: it has no NodeClaim, and is left alone"
+        return Answer(**common, code="noClaim", summary=text)  # type: ignore[arg-type]
+    if node.marked_for_deletion:
+        drain = _drain(node, facts, going=True)
+        text = "it is on its way out" + (f"; {drain[0].message}" if drain else "")
+        remedy, changes = (drain[0].remedy, drain[0].changes) if drain else ("", ())
+        return Answer(
+            **common,  # type: ignore[arg-type]
+            code="deleting",
+            summary=text,
+            findings=drain,
+            remedy=remedy,
+            changes=changes,
+        )
+    blocked = _blocked(node, facts)
+    said = (*blocked, *_verdicts(node, facts))
+    first = said[0] if said else None
+    if first is None:
+        code, summary = "notLookedAt", "nothing is known of it yet: it is looked at in the next pass"
+    elif first.code in _NOT_FOR_IT:
+        code, summary = first.code, f"nothing calls for its disruption: {first.message}"
+    else:
+        code, summary = first.code, f"it stays: {first.message}"
+    return Answer(
+        **common,  # type: ignore[arg-type]
+        code=code,
+        summary=summary,
+        findings=(*said, *_drain(node, facts, going=False)),
+        remedy=first.remedy if first else "",
+        changes=first.changes if first else (),
+    )
+
+
+def _facts(node: NodeView, facts: Facts) -> dict[str, str]:
+    moving = [pod for pod in node.pods if podlib.is_reschedulable(pod)]
+    daemons = sum(1 for pod in node.pods if podlib.is_daemon(pod))
+    names = ", ".join(pod.key for pod in moving[:_SHOWN])
+    more = f" and {len(moving) - _SHOWN} more" if len(moving) > _SHOWN else ""
+    place = [node.labels.get(k, "") for k in (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE)]
+    price = facts.price(node.claim) if node.claim is not None else None
+    used, there = format_resources(node.requested), format_resources(node.allocatable)
+    found = {
+        "nodepool": node.nodepool,
+        "nodeclaim": node.claim.name if node.claim is not None else "",
+        "machine": ", ".join(part for part in (*place, dollars(price)) if part),
+        "pods": f"{plural(len(moving), 'pod')} that need a place"
+        + (f" ({names}{more})" if moving else "")
+        + f", {daemons} of DaemonSets",
+        "used": ", ".join(f"{used.get(r, '0')} of {there[r]} {r}" for r in ("cpu", "memory") if r in there),
+    }
+    drifted = get(node.claim.status.conditions, "Drifted") if node.claim is not None else None
+    if drifted is not None and drifted.status == "True":
+        found["drifted"] = f"{drifted.reason} since {drifted.last_transition_time}"
+    return {name: text for name, text in found.items() if text}
+
+
+def _blocked(node: NodeView, facts: Facts) -> tuple[Finding, ...]:
+    """Return what keeps the node from every method, as it is now; for pods: all of those in the way."""
+    entry = facts.verdicts.of(node.name).get(None)
+    if entry is not None and entry.verdict.code == "queued":
+        return (_finding(entry.verdict, node, facts, entry.at),)
+    pools = {pool.name: pool for pool in facts.snapshot.nodepools}
+    listed = {name: [kind.name for kind in facts.catalogue(name)] for name in pools}
+    why = obstacles.of_node(node, pools, listed, (), facts.now)
+    limits = PdbLimits(facts.snapshot.pdbs, facts.snapshot.stand_ins)
+    why = why or obstacles.of_pods(node.pods, limits, facts.now)
+    if why is None:
+        return ()
+    verdict = Verdict(node=node.name, method=None, code=why.code, message=why.message, remedy=why.remedy)
+    finding = _finding(verdict, node, facts, None)
+    return (_of_pods(finding, node, limits, facts) if why.code in _OF_PODS else finding,)
+
+
+def _of_pods(finding: Finding, node: NodeView, limits: PdbLimits, facts: Facts) -> Finding:
+    """Return the finding with the changes that free all pods in the way, not only the first."""
+    held = [pod for pod in node.pods if podlib.is_active(pod)]
+    blocks = [block for pod in held if (block := eviction_block(pod, limits, facts.now)) is not None]
+    changes: dict[Change, None] = {}
+    for block in blocks:
+        of_it = unblocked(block, facts)
+        if not of_it:
+            return _with(finding, (), len(blocks))  # one that no patch frees: the others do not matter yet
+        changes.update(dict.fromkeys(of_it))
+    return _with(finding, tuple(changes), len(blocks))
+
+
+def _with(finding: Finding, changes: tuple[Change, ...], pods: int) -> Finding:
+    return Finding(
+        about=finding.about,
+        code=finding.code,
+        message=finding.message,
+        remedy=finding.remedy,
+        changes=changes,
+        at=finding.at,
+        detail={"pods": pods},
+    )
+
+
+def _verdicts(node: NodeView, facts: Facts) -> tuple[Finding, ...]:
+    """Return what each method said last: what stands in the way of most dollars first."""
+    found = []
+    entries = facts.verdicts.of(node.name)
+    for order, method in enumerate(facts.methods):
+        entry = entries.get(method)
+        if entry is not None:
+            verdict = entry.verdict
+            rank = (verdict.code in _NOT_FOR_IT, -(verdict.saving or 0.0), order)
+            found.append((rank, _finding(verdict, node, facts, entry.at)))
+    return tuple(finding for _, finding in sorted(found, key=lambda each: each[0]))
+
+
+def _finding(verdict: Verdict, node: NodeView, facts: Facts, at: float | None) -> Finding:
+    return Finding(
+        about=verdict.method or "every method",
+        code=verdict.code,
+        message=verdict.message,
+        saving_per_hour=verdict.saving,
+        remedy=verdict.remedy,
+        changes=changes_for(verdict, node, facts),
+        at=format_time(at) if at is not None else "",
+        detail=verdict.detail,
+    )
+
+
+def _drain(node: NodeView, facts: Facts, *, going: bool) -> tuple[Finding, ...]:
+    """Return what holds a drain up, or would."""
+    limits = PdbLimits(facts.snapshot.pdbs, facts.snapshot.stand_ins)
+    return tuple(
+        Finding(
+            about="drain" if going else "drain, if it were deleted",
+            code=block.kind,
+            message=f"pod {block.pod}: {block.message}",
+            remedy=block.remedy,
+            changes=unblocked(block, facts),
+            detail={"permanent": block.permanent},
+        )
+        for block in drain_blocks(node.pods, limits, facts.now, node=node.node)
+    )

@@ -1,0 +1,96 @@
+"""`/why/KIND/NAME`: what the operator knows of one object, as JSON; `karpenter why` is its client.
+
+Answers are made on the event loop from what is in memory: no request goes out, nothing is written.
+"""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from karpenter.apis.core import Pod
+from karpenter.apis.karpenter import NodeClaim, NodePool
+from karpenter.controllers.context import Context
+from karpenter.controllers.disruption import searches
+from karpenter.controllers.nodeclaim.initialization import missing
+from karpenter.controllers.nodeclaim.liveness import LAUNCH_SECONDS, REGISTRATION_SECONDS
+from karpenter.controllers.provisioning.words import idle_text
+from karpenter.explain.answer import KINDS, Answer, Kind, Problem, kind_of
+from karpenter.explain.facts import Facts, Timeouts
+from karpenter.explain.node import explain_node
+from karpenter.explain.nodeclaim import explain_nodeclaim
+from karpenter.explain.nodepool import explain_nodepool
+from karpenter.explain.pod import explain_pod
+from karpenter.kube.transport import Response
+
+PREFIX = "/why/"
+_STATUS = {"notFound": 404, "badRequest": 400, "notLeading": 503, "notReady": 503}
+_HEADERS = {"content-type": "application/json"}
+
+
+class Why:
+    """Answers by path and query."""
+
+    def __init__(self, facts: Callable[[], Facts], refusal: Callable[[], Problem | None]) -> None:
+        """Prepare; `refusal` tells why this replica answers nothing now, None when it does."""
+        self._facts = facts
+        self._refusal = refusal
+
+    def __call__(self, path: str, query: Mapping[str, str]) -> Response:
+        """Answer `/why/KIND/NAME` (of pods in `namespace`, `default` unless given), whatever comes of it."""
+        found = self._refusal() or self._answer(path, query)
+        status = _STATUS[found.error] if isinstance(found, Problem) else 200
+        return Response(status, msgspec.json.encode(found), _HEADERS)
+
+    def _answer(self, path: str, query: Mapping[str, str]) -> Answer | Problem:
+        parts = path.removeprefix(PREFIX).split("/")
+        kind = kind_of(parts[0])
+        if kind is None or len(parts) != 2 or not parts[1]:
+            usage = f"want {PREFIX}KIND/NAME with KIND one of {', '.join(KINDS)}"
+            return Problem(error="badRequest", message=f"{path!r} asks for nothing there is: {usage}")
+        namespace = (query.get("namespace") or "default") if kind == "pod" else ""
+        facts = self._facts()
+        answer = explained(kind, parts[1], namespace, facts)
+        if answer is not None:
+            return answer
+        where = f" in namespace {namespace} (-n takes another)" if namespace else ""
+        return Problem(error="notFound", message=f"there is no {kind} {parts[1]!r}{where}")
+
+
+def explained(kind: Kind, name: str, namespace: str, facts: Facts) -> Answer | None:
+    """Return the answer about one object; None when there is no such object."""
+    if kind == "pod":
+        pod = facts.pod(name, namespace)
+        return explain_pod(pod, facts) if pod is not None else None
+    if kind == "node":
+        view = facts.node(name)
+        return explain_node(view, facts) if view is not None and view.node is not None else None
+    if kind == "nodeclaim":
+        claim = facts.claim(name)
+        return explain_nodeclaim(claim, facts) if claim is not None else None
+    pool = facts.pool(name)
+    return explain_nodepool(pool, facts) if pool is not None else None
+
+
+def facts_of(context: Context) -> Facts:
+    """Return everything that answers are made from, as it is now."""
+    cluster, cache, settings = context.cluster, context.cache, context.settings
+    methods = dict.fromkeys(s.method for s in (*searches.quick(), *searches.thorough(settings)))
+    return Facts(
+        snapshot=cluster.snapshot(),
+        refusals=cluster.refusals,
+        verdicts=cluster.verdicts,
+        methods=tuple(methods),
+        pod=cache.informer(Pod).get,
+        claim=cache.informer(NodeClaim).get,
+        pool=cache.informer(NodePool).get,
+        expected_on=cluster.reserved_for,
+        missing=missing,
+        idle=lambda pool, has_types: idle_text(pool, has_types=has_types),
+        price=cluster.price,
+        spent=cluster.price_commitments(),
+        resources=cluster.pool_resources,
+        committed=cluster.pool_commitment,
+        catalogue=cluster.catalogue,
+        cluster_price_limit=settings.cluster_price_limit,
+        timeouts=Timeouts(LAUNCH_SECONDS, REGISTRATION_SECONDS, settings.initialization_timeout),
+    )
