@@ -115,7 +115,7 @@ def test_a_pod_that_is_too_big(workload: bool) -> None:
     async def scenario() -> None:
         async with world() as w:
             await serve_operator(w)
-            big = {"cpu": "1000", "memory": "1Gi"}
+            big: dict[str, Any] = {"cpu": "1000", "memory": "1Gi"}
             await w.apply(
                 [node_class(), pool(), deployment("big", 1, **big) if workload else a_pod("big", **big)]
             )
