@@ -38,6 +38,7 @@ METRICS: dict[str, tuple[str, ...]] = {
     "karpenter_scheduler_queue_depth": ("controller", "scheduling_id"),
     "karpenter_scheduler_scheduling_duration_seconds": ("controller",),
     "karpenter_scheduler_unfinished_work_seconds": ("controller", "scheduling_id"),
+    "karpenter_scheduler_refused_pods": ("constraint",),
     "karpenter_scheduler_unschedulable_pods_count": ("controller",),
 }
 """What provisioning, nodeclaim and nodepool are to export, with label names in order."""
