@@ -242,12 +242,13 @@ def unconstrained(key: str) -> Requirement:
 class Requirements:
     """An immutable set of requirements, at most one per key; iterates keys, sorted."""
 
-    __slots__ = ("_by_key", "_hash")
+    __slots__ = ("_by_key", "_has_min_values", "_hash")
 
     def __init__(self, by_key: Mapping[str, Requirement] | None = None) -> None:
         """Wrap `by_key` as it is; to combine requirements use `of` or `add`."""
         self._by_key = {key: by_key[key] for key in sorted(by_key)} if by_key else {}
         self._hash: int | None = None
+        self._has_min_values: bool | None = None
 
     @classmethod
     def of(cls, *requirements: Requirement) -> "Requirements":
@@ -338,7 +339,9 @@ class Requirements:
     @property
     def has_min_values(self) -> bool:
         """Some requirement asks for a number of distinct values."""
-        return any(r.min_values is not None for r in self._by_key.values())
+        if self._has_min_values is None:
+            self._has_min_values = any(r.min_values is not None for r in self._by_key.values())
+        return self._has_min_values
 
     def impossible(self) -> str:
         """Return the first key, sorted, whose requirements contradict each other; empty when none does."""

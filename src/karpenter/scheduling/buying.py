@@ -50,7 +50,7 @@ class Buyer:
 
         The heaviest that can; among those of one weight the one where the pod costs least, then the first.
         """
-        versions = tuple(s.limits_version for s in self.spaces)
+        versions = tuple([s.limits_version for s in self.spaces])
         key = (ask.demands, ask.wanted.tobytes(), ask.ports, tried, versions)
         known = self._homes.get(key)
         if known is None:

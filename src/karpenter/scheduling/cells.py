@@ -43,7 +43,7 @@ class CellFinder:
         `closed` has cells that turned out to take only so many pods. Nodes without the `optional` keys are
         cells, too: their value is empty.
         """
-        if not closed and not self._nodes.nodes:
+        if not closed and not self._nodes.within_reach(ask.variants):
             key = (ask.variants, ask.wanted.tobytes(), ask.ports, keys, optional)
             known = self._cells.get(key)
             if known is None:
@@ -57,7 +57,7 @@ class CellFinder:
         bought = self.buyable(ask, keys, optional)
         free: dict[Values, tuple[int, int]] = {}
         founding = self._nodes.may_found(ask.profile)
-        for variant in ask.variants if self._nodes.nodes else ():
+        for variant in ask.variants if self._nodes.within_reach(ask.variants) else ():
             counts = self._nodes.room_for(ask, variant, founding=founding)
             for values, count in self._nodes.by_domain(keys, counts, optional).items():
                 free.setdefault(values, (variant.tier, count))

@@ -86,11 +86,11 @@ def _options(space: PoolSpace, planned: Bin) -> tuple[Requirements, list[int]]:
     if space.achieved(requirements, holding & np.isfinite(space.evaluate(requirements).price)):
         requirements = pattern.requirements
     requirements = told_apart(space, requirements, pattern.chosen, holding)
-    _, _, price, usd = space.evaluate(requirements)
+    usd = space.evaluate(requirements).usd
     if space.purse.limited and not requirements.has_min_values:
         holding = holding & (usd <= usd[pattern.chosen])
-    found = np.flatnonzero(holding & np.isfinite(price))
-    options: list[int] = found[np.lexsort((space.catalogue.alphabetic[found], price[found]))].tolist()
+    in_order = space.by_price(requirements)
+    options: list[int] = in_order[holding[in_order]].tolist()
     if space.offer.interruption_cost and not requirements.has_min_values:
         # The cloud goes by price alone: what is cheaper only because it is often interrupted is left out.
         options = [i for i in options if usd[i] >= usd[options[0]]]
@@ -99,8 +99,8 @@ def _options(space: PoolSpace, planned: Bin) -> tuple[Requirements, list[int]]:
 
 def _truncated(space: PoolSpace, requirements: Requirements, options: list[int]) -> list[int]:
     """Return the cheapest MAX_INSTANCE_TYPES of `options`, with enough different ones for minValues."""
-    if len(options) <= MAX_INSTANCE_TYPES:
-        return options
+    if len(options) <= MAX_INSTANCE_TYPES or not requirements.has_min_values:
+        return options[:MAX_INSTANCE_TYPES]
     needed: dict[int, None] = {}
     for key, requirement in requirements.items():
         if requirement.min_values is None:

@@ -64,6 +64,7 @@ class NodeTable:
         first = {code: i for i, code in reversed(list(enumerate(codes)))}
         self._examples = [self.nodes[first[code]] for code in range(len(signatures))]
         self._masks: dict[Variant, Mask] = {}
+        self._within_reach: dict[tuple[Variant, ...], bool] = {}
 
     def _subtract_daemons(self, axis: Axis, daemons: Sequence[Daemon]) -> None:
         """Keep room for daemons that will run on a node and do not run there yet."""
@@ -114,6 +115,13 @@ class NodeTable:
     def admits(self, variant: Variant) -> bool:
         """Tell whether some node would take pods of `variant`, had it room."""
         return bool((self._open & self._mask(variant)).any())
+
+    def within_reach(self, variants: tuple[Variant, ...]) -> bool:
+        """Tell whether some node would take pods of one of `variants`, room and company aside."""
+        found = self._within_reach.get(variants)
+        if found is None:
+            found = self._within_reach[variants] = bool(self.nodes) and bool(self.suits(variants).any())
+        return found
 
     def suits(self, variants: Iterable[Variant]) -> Mask:
         """Return, by node, whether it takes pods of one of `variants`, room and company aside."""

@@ -162,7 +162,7 @@ class Pass:
         if dealing is None:
             whole = self._whole(number)
             # Preferences about domains don't make anybody wait for a new node, but choose among those there.
-            if self.nodes.nodes and pod_class.profile.wide.keys:
+            if pod_class.profile.wide.keys and self.nodes.within_reach(whole.variants):
                 self._place_dealt(number, level, self.dealer.deal(number, whole, on_nodes=True))
             self._settle(whole)
             if whole.remaining and pod_class.profile.wide.keys:
@@ -190,7 +190,8 @@ class Pass:
 
     def _buyable(self, number: int) -> bool:
         """Tell whether some pool could buy a node for a pod of the class."""
-        if self.classes[number].refusal is not None or not self.nodes.nodes:
+        pod_class = self.classes[number]
+        if pod_class.refusal is not None or not self.nodes.within_reach(pod_class.variants):
             return True
         whole = self._whole(number)
         for variant in range(len(whole.variants)):
@@ -258,7 +259,7 @@ class Pass:
             ask.tried = set()
 
     def _place_on_nodes(self, ask: Ask) -> None:
-        if not self.nodes.nodes:
+        if not self.nodes.within_reach(ask.variants):
             return
         for wishes in ask.profile.wishes:
             counts = self.nodes.room_for(ask, ask.demands, wishes=wishes)

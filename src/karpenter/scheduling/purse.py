@@ -34,7 +34,8 @@ class Purse:
     @property
     def left(self) -> int:
         """Return what the next node may cost at most; very large where nothing limits it."""
-        return min(amount for amount in (self.own, self.shared, _ENDLESS) if amount is not None)
+        own, shared = self.own, self.shared
+        return min(_ENDLESS if own is None else own, _ENDLESS if shared is None else shared)
 
     def charges(self, usd: Prices) -> Amounts:
         """Return what nodes at these prices count, very much where the price is infinite."""

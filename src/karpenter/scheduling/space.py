@@ -159,6 +159,7 @@ class PoolSpace:
         self.frontiers: dict[tuple[Requirements, tuple[object, ...]], Amounts] = {}
         """For each start of a node: the types that no other beats in price and size."""
         self._evaluations: dict[Requirements, Evaluation] = {}
+        self._by_price: dict[Requirements, Amounts] = {}
         self._charges: dict[Requirements, Amounts] = {}
         self._merged: dict[tuple[Requirements, Variant], Requirements | str] = {}
         self._untolerated: dict[tuple[object, ...], str] = {}
@@ -191,6 +192,16 @@ class PoolSpace:
             found = self._evaluations[requirements] = self.catalogue.evaluate(
                 requirements, self.well_known, self.offer.interruption_cost
             )
+        return found
+
+    def by_price(self, requirements: Requirements) -> Amounts:
+        """Return the types that can be bought under `requirements`, cheapest first, then by name."""
+        requirements = self._of_open_lots(requirements)
+        found = self._by_price.get(requirements)
+        if found is None:
+            price = self.evaluate(requirements).price
+            order = np.lexsort((self.catalogue.alphabetic, price))
+            found = self._by_price[requirements] = order[np.isfinite(price[order])]
         return found
 
     def _of_open_lots(self, requirements: Requirements) -> Requirements:

@@ -17,6 +17,7 @@ _MOST_STATES = 4096
 """Of how many states of a node it is remembered whom they let in."""
 _SOME, _FULL, _TOO_MANY, _OWNED = 1, 2, 3, 4
 """How many pods that a rule selects a node holds, for its maxSkew; the last: an owner of the rule, too."""
+_STATES = 2 * _OWNED
 Key = tuple[Variant, Profile, frozenset[Port]]
 
 
@@ -26,28 +27,35 @@ class Manners:
     def __init__(self, rules: Sequence[Rule]) -> None:
         """Start with no profiles."""
         self._rules = rules
-        self._anti: Mask = np.array([rule.kind == "anti" for rule in rules], dtype=np.bool_)
+        self._each = np.arange(len(rules))
         self._numbers: dict[Profile, int] = {}
-        self._minds: Mask = np.zeros((5 * len(rules), 0), dtype=np.bool_)
-        """By state of a rule and profile: whether it bars the profile."""
+        self._barring: list[Mask] = []
+        """By profile: by rule and its state on a node, whether that bars the profile."""
+        self._table: Mask = np.zeros((len(rules), _STATES, 0), dtype=np.bool_)
+        """The same by rule, state and profile."""
 
     def number(self, profile: Profile) -> int:
         """Return the position of `profile` in what `barred` returns."""
         found = self._numbers.get(profile)
         if found is None:
             found = self._numbers[profile] = len(self._numbers)
-            self._minds = np.concatenate([self._minds, self._minded(profile)[:, None]], axis=1)
+            self._barring.append(self._bars(profile))
         return found
 
-    def _minded(self, profile: Profile) -> Mask:
-        """Return which states of which rules bar a profile: those of `barred`, in their order."""
-        minded = np.zeros((5, len(self._rules)), dtype=np.bool_)
+    def _bars(self, profile: Profile) -> Mask:
+        """Return, by rule and its state on a node, whether that bars a profile."""
+        states = np.arange(_STATES)
+        level, owned = states % _OWNED, states >= _OWNED
+        barring = np.zeros((len(self._rules), _STATES), dtype=np.bool_)
         for rule in profile.owned:
-            kind = 0 if self._rules[rule].kind == "anti" else 1 if rule in profile.selected else 2
-            minded[kind, rule] = True
-        minded[3, list(profile.selected)] = True
-        minded[4, list(profile.near)] = True
-        return minded.reshape(-1)
+            anti = self._rules[rule].kind == "anti"
+            least = _SOME if anti else _FULL if rule in profile.selected else _TOO_MANY
+            barring[rule] |= level >= least
+        for rule in profile.selected:
+            barring[rule] |= owned & ((level >= _FULL) | (self._rules[rule].kind == "anti"))
+        for rule in profile.near:
+            barring[rule] |= level == 0
+        return barring
 
     def state(self, here: Occupancy) -> bytes:
         """Return all that matters here about a node that holds `here`: a byte for each rule."""
@@ -63,11 +71,10 @@ class Manners:
 
     def barred(self, state: bytes) -> Mask:
         """Return, by profile, whether a node in this state takes no pod of it, for now or for good."""
-        flags = np.frombuffer(state, dtype=np.uint8)
-        level, owned = flags % _OWNED, flags >= _OWNED
-        full = level >= _FULL
-        states = (level > 0, full, level == _TOO_MANY, owned & (self._anti | full), level == 0)
-        barred: Mask = self._minds[np.concatenate(states)].any(axis=0)
+        if self._table.shape[2] < len(self._barring):
+            self._table = np.stack(self._barring, axis=2)
+        here: Mask = self._table[self._each, np.frombuffer(state, dtype=np.uint8)]
+        barred: Mask = here.any(axis=0)
         return barred
 
 
