@@ -73,8 +73,8 @@ class Manners:
         """Return, by profile, whether a node in this state takes no pod of it, for now or for good."""
         if self._table.shape[2] < len(self._barring):
             self._table = np.stack(self._barring, axis=2)
-        here: Mask = self._table[self._each, np.frombuffer(state, dtype=np.uint8)]
-        barred: Mask = here.any(axis=0)
+        here = self._table[self._each, np.frombuffer(state, dtype=np.uint8)]
+        barred: Mask = np.logical_or.reduce(here)
         return barred
 
 
