@@ -71,19 +71,27 @@ class Watchdog:
                 yield f"shares machine {own} with {other['metadata']['name']}"
 
     def _over_limits(self, claim: Raw) -> Iterable[str]:
-        """What a pool has bought never passes its limits, machines that are leaving included."""
+        """What a pool has bought never passes its limits; machines whose end has begun are let be."""
         pool_name = claim["metadata"].get("labels", {}).get(_POOL, "")
         pool = self.objects[POOLS].get(pool_name)
         if not pool_name:
             yield "belongs to no pool"
         if pool is None:
             return
-        own = [c for c in self.objects[CLAIMS].values() if c["metadata"]["labels"].get(_POOL) == pool_name]
+        own = [
+            c
+            for c in self.objects[CLAIMS].values()
+            if c["metadata"]["labels"].get(_POOL) == pool_name and not self._ends(c)
+        ]
         for resource, limit in pool["spec"].get("limits", {}).items():
             bought = len(own) if resource == "nodes" else sum(_capacity(c, resource) for c in own)
             allowed = int(limit) if resource == "nodes" else to_units(resource, str(limit))
             if bought > allowed:
                 yield f"pool {pool_name} has {bought} {resource}, its limit is {allowed}"
+
+    def _ends(self, claim: Raw) -> bool:
+        node = self.objects[NODES].get(_dig(claim, "status", "nodeName") or "")
+        return any(obj and "deletionTimestamp" in obj["metadata"] for obj in (claim, node))
 
     def _misplaced(self, pod: Raw) -> Iterable[str]:
         """A bound pod's node has room for it and all others, and the labels it asks for."""

@@ -27,11 +27,14 @@ from karpenter.apis.workloads import Deployment
 from karpenter.base.clock import LoopClock
 from karpenter.base.randomness import seeded
 from karpenter.cloudprovider import CloudProvider, ProviderContext
+from karpenter.embedded.apiserver import ApiServer
 from karpenter.embedded.cluster import EmbeddedCluster
+from karpenter.embedded.inprocess import InProcessTransport
 from karpenter.embedded.store import Journal
 from karpenter.kube.client import Client
 from karpenter.kube.errors import error_of
 from karpenter.kube.patch import apply, merge
+from karpenter.kube.transport import JSON, Response
 from karpenter.model import pods as podlib
 from karpenter.model.problem import Budget
 from karpenter.operator.assembly import Operator
@@ -44,6 +47,33 @@ from karpenter.testing.watchdog import Watchdog
 
 RESTART_SECONDS = 1.0
 """From the end of an operator's process until the next one starts, when nobody killed it."""
+
+
+class OperatorTransport(InProcessTransport):
+    """The operator's own way to the API server: while it carries a request out, `busy` is set."""
+
+    def __init__(self, server: ApiServer, clock: LoopClock) -> None:
+        super().__init__(server)
+        self.busy = False
+        self._clock = clock
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+    ) -> Response:
+        await self._clock.sleep(0)
+        headers = {"content-type": content_type, "accept": accept, "user-agent": "karpenter"}
+        self.busy = True
+        try:
+            return self._server.handle(method, path, query, headers, body or b"")
+        finally:
+            self.busy = False
 
 
 class World:
@@ -79,6 +109,7 @@ class World:
         self._budget = Budget(steps=steps)
         self._task: asyncio.Task[None] | None = None
         self._transports: list[FaultyTransport] = []
+        self._doors: list[OperatorTransport] = []
 
     # --- the operator's life ------------------------------------------------------------------------------
 
@@ -137,9 +168,9 @@ class World:
     def _new_operator(self) -> Operator:
         self.runs += 1
         own = f"{self._seed}/operator/{self.runs}"
-        self.transport = FaultyTransport(
-            self.kubernetes.transport(), self.faults, clock=self.clock, rng=seeded(f"{own}/faults")
-        )
+        door = OperatorTransport(self.kubernetes.server, self.clock)
+        self._doors.append(door)
+        self.transport = FaultyTransport(door, self.faults, clock=self.clock, rng=seeded(f"{own}/faults"))
         self._transports.append(self.transport)
         cloud = self.cloud
 
@@ -158,6 +189,10 @@ class World:
             provider=fake if cloud is not None else None,
         )
         return self.operator
+
+    def is_operators(self) -> bool:
+        """Tell whether the write that is being carried out now is an operator's."""
+        return any(door.busy for door in self._doors)
 
     # --- what users do ------------------------------------------------------------------------------------
 
