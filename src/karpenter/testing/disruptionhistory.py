@@ -9,7 +9,6 @@ from karpenter.apis import conditions
 from karpenter.apis.core import Node, Pod
 from karpenter.apis.karpenter import NodeClaim
 from karpenter.base.clock import format_time
-from karpenter.base.randomness import Random, seeded
 from karpenter.kube.patch import merge, strategic
 from karpenter.model import pods as podlib
 from karpenter.testing.auditor import Auditor
@@ -78,7 +77,7 @@ async def history(seed: int, dice: Dice) -> Counter[str]:
 
 
 def _arguments(dice: Dice) -> tuple[str, ...]:
-    gates = f"NodeRepair={'true'},SpotToSpotConsolidation={str(dice.chance(50)).lower()}"
+    gates = f"NodeRepair=true,SpotToSpotConsolidation={str(dice.chance(50)).lower()}"
     found = [
         "--disable-leader-election=true",
         "--disable-cluster-state-observability=true",
@@ -108,7 +107,6 @@ class _Life:
         self.apps: dict[str, Raw] = {}
         self.pools: dict[str, Raw] = {}
         self.dead: str = ""
-        self._rng: Random = seeded("prices")
 
     async def begin(self) -> None:
         """Bring up pools and workloads."""
@@ -198,20 +196,15 @@ class _Life:
         if not nodes or self.dead:
             return
         self.dead = self.dice.choice(nodes)
-        await self._report(self.dead, alive=False)
-
-    async def _report(self, node: str, *, alive: bool) -> None:
-        await self.w.client.patch(
-            Node, node, merge({"metadata": {"annotations": {_FAKE: "fake" if alive else None}}})
-        )
-        ready = {
+        silent = {
             "type": "Ready",
-            "status": "True" if alive else "Unknown",
-            "reason": "KubeletReady" if alive else "NodeStatusUnknown",
+            "status": "Unknown",
+            "reason": "NodeStatusUnknown",
             "lastTransitionTime": format_time(self.w.clock.now()),
         }
+        await self.w.client.patch(Node, self.dead, merge({"metadata": {"annotations": {_FAKE: None}}}))
         await self.w.client.patch(
-            Node, node, strategic({"status": {"conditions": [ready]}}), subresource="status"
+            Node, self.dead, strategic({"status": {"conditions": [silent]}}), subresource="status"
         )
 
     async def _change_prices(self) -> None:
@@ -240,8 +233,6 @@ class _Life:
     async def calm_down(self) -> None:
         """Let nothing happen any more: all pods are to run, and the operator to come to rest, and stay so."""
         self.w.faults.set(Faults())
-        if self.dead and any(node.name == self.dead for node in await self.w.nodes()):
-            await self._report(self.dead, alive=True)
         began = self.w.clock.now()
         while (trouble := await self._restless()) and self.w.clock.now() < began + RESTLESS_SECONDS:
             await self.w.wait(60.0)
@@ -253,7 +244,11 @@ class _Life:
 
     async def _restless(self) -> str:
         """Return what is not at rest yet."""
-        waiting = [pod.name for pod in await self.w.pods() if not _is_well(pod)]
+        waiting = [
+            f"{pod.name} ({pod.status.phase} on {pod.spec.node_name!r}{', leaving' if pod.deleting else ''})"
+            for pod in await self.w.pods()
+            if not _is_well(pod)
+        ]
         if waiting:
             return f"pods do not run: {waiting[:5]} ({len(waiting)})"
         missing = await self._missing()

@@ -85,7 +85,8 @@ def is_protected_node(objects: Iterable[Raw], since: str, now: float) -> bool:
     """Tell whether a Node or its NodeClaim (`objects`) asks to be left alone, for ever or for a time."""
     for obj in objects:
         value = (obj["metadata"].get("annotations") or {}).get(DO_NOT_DISRUPT, "")
-        if value == "true" or now < parse_time(since) + _seconds(value):
+        seconds = _seconds(value)
+        if value == "true" or (seconds > 0 and now < parse_time(since) + seconds):
             return True
     return False
 
