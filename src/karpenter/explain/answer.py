@@ -55,11 +55,15 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     about: str
     """What says so, or what was tried: `nodepool/default`, `consolidation`, `condition Launched`."""
+    method: str = ""
+    """Which method of disruption says so; empty: none, or all."""
     code: str
     """One word for programs."""
     message: str
     saving_per_hour: float | None = None
     """USD; what disrupting the node would have saved. None when that was not worked out."""
+    saving_at_most: bool = False
+    """It is the node's whole price, since nobody has worked out where its pods would go."""
     remedy: str = ""
     """The smallest change that would help, as an instruction; empty when none is known."""
     changes: tuple[Change, ...] = ()

@@ -1,12 +1,14 @@
 """Why a node is here, and why it is left alone: what binds every method, and what a drain would meet."""
 
+import msgspec
+
 from karpenter.apis import labels
 from karpenter.apis.conditions import get
 from karpenter.base.quantity import format_resources
 from karpenter.base.timestamps import format_time
 from karpenter.disruption import obstacles
 from karpenter.disruption.drainblocks import drain_blocks, eviction_block
-from karpenter.disruption.verdicts import Code, Verdict
+from karpenter.disruption.verdicts import Code, Method, Verdict
 from karpenter.explain.answer import Answer, Change, Finding
 from karpenter.explain.facts import Facts
 from karpenter.explain.nodechanges import changes_for, unblocked
@@ -16,9 +18,16 @@ from karpenter.model.pdbs import PdbLimits
 from karpenter.model.snapshot import NodeView
 
 _OF_PODS: frozenset[Code] = frozenset({"podDoNotDisrupt", "podDisruptionBudget"})
-_NOT_FOR_IT: frozenset[Code] = frozenset({"static", "dynamic", "notEmpty", "empty", "notDrifted"})
+NOT_FOR_IT: frozenset[Code] = frozenset({"static", "dynamic", "notEmpty", "empty", "notDrifted"})
 """What a method says of nodes that it is not for: nothing stands in their way."""
 _SHOWN = 5
+_TITLES: dict[Method | None, str] = {
+    None: "every method",
+    "staticDrift": "drift",
+    "multi": "multi-node consolidation",
+    "single": "single-node consolidation",
+    "sets": "consolidation",
+}
 
 
 def explain_node(node: NodeView, facts: Facts) -> Answer:
@@ -44,7 +53,7 @@ def explain_node(node: NodeView, facts: Facts) -> Answer:
     first = said[0] if said else None
     if first is None:
         code, summary = "notLookedAt", "nothing is known of it yet: it is looked at in the next pass"
-    elif first.code in _NOT_FOR_IT:
+    elif first.code in NOT_FOR_IT:
         code, summary = first.code, f"nothing calls for its disruption: {first.message}"
     else:
         code, summary = first.code, f"it stays: {first.message}"
@@ -112,36 +121,39 @@ def _of_pods(finding: Finding, node: NodeView, limits: PdbLimits, facts: Facts) 
 
 
 def _with(finding: Finding, changes: tuple[Change, ...], pods: int) -> Finding:
-    return Finding(
-        about=finding.about,
-        code=finding.code,
-        message=finding.message,
-        remedy=finding.remedy,
-        changes=changes,
-        at=finding.at,
-        detail={"pods": pods},
-    )
+    return msgspec.structs.replace(finding, changes=changes, detail={"pods": pods})
 
 
 def _verdicts(node: NodeView, facts: Facts) -> tuple[Finding, ...]:
     """Return what each method said last: what stands in the way of most dollars first."""
     found = []
     entries = facts.verdicts.of(node.name)
+    pool = facts.pool(node.nodepool)
+    other: Method = "drift" if pool is not None and pool.static else "staticDrift"
     for order, method in enumerate(facts.methods):
-        entry = entries.get(method)
+        entry = entries.get(method) if method != other else None
         if entry is not None:
             verdict = entry.verdict
-            rank = (verdict.code in _NOT_FOR_IT, -(verdict.saving or 0.0), order)
+            rank = (verdict.code in NOT_FOR_IT, -(verdict.saving or 0.0), order)
             found.append((rank, _finding(verdict, node, facts, entry.at)))
     return tuple(finding for _, finding in sorted(found, key=lambda each: each[0]))
 
 
+def title_of(method: Method | None) -> str:
+    """Return what a method is called among people."""
+    return _TITLES.get(method, method or "")
+
+
 def _finding(verdict: Verdict, node: NodeView, facts: Facts, at: float | None) -> Finding:
+    price = facts.price(node.claim) if node.claim is not None else None
+    at_most = verdict.method is None and price is not None
     return Finding(
-        about=verdict.method or "every method",
+        about=title_of(verdict.method),
+        method=verdict.method or "",
         code=verdict.code,
         message=verdict.message,
-        saving_per_hour=verdict.saving,
+        saving_per_hour=price if at_most else verdict.saving if verdict.code not in NOT_FOR_IT else None,
+        saving_at_most=at_most,
         remedy=verdict.remedy,
         changes=changes_for(verdict, node, facts),
         at=format_time(at) if at is not None else "",

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from karpenter.apis.annotations import format_usd, price_limit
-from karpenter.apis.conditions import is_true
+from karpenter.apis.conditions import AWAITING, is_true
 from karpenter.apis.karpenter import NodePool
 from karpenter.base.quantity import format_units, resources_of
 from karpenter.base.timestamps import format_time
@@ -11,8 +11,9 @@ from karpenter.disruption.budgets import UNLIMITED, Reason, budget_problems, poo
 from karpenter.disruption.verdicts import Verdict
 from karpenter.explain.answer import Answer, Finding
 from karpenter.explain.facts import Facts
+from karpenter.explain.node import NOT_FOR_IT, title_of
 from karpenter.explain.nodechanges import changes_for
-from karpenter.explain.words import plural
+from karpenter.explain.words import plural, saving_text
 from karpenter.model.snapshot import NodeView
 
 _REASONS: tuple[Reason, ...] = ("Empty", "Underutilized", "Drifted")
@@ -39,7 +40,7 @@ def explain_nodepool(pool: NodePool, facts: Facts) -> Answer:
     findings.extend(_kept(nodes, facts))
     buying = f"it does not buy: {findings[0].message}" if idle or not managed else "it buys nodes for pods"
     worst = next((f for f in findings if f.saving_per_hour), None)
-    blocked = f"; {worst.about} could save ${worst.saving_per_hour:.4f}/h: {worst.message}" if worst else ""
+    blocked = f"; to disrupt {worst.about} {saving_text(worst)}: {worst.message}" if worst else ""
     first = findings[0] if idle or not managed else worst
     return Answer(
         kind="nodepool",
@@ -72,7 +73,7 @@ def _facts(pool: NodePool, nodes: list[NodeView], facts: Facts) -> dict[str, str
     counts: Counter[str] = Counter()
     for node in nodes:
         for method, entry in facts.verdicts.of(node.name).items():
-            counts[f"{method or 'every method'} {entry.verdict.code}"] += 1
+            counts[f"{title_of(method)} {entry.verdict.code}"] += 1
     if counts:
         found["verdicts"] = ", ".join(f"{name}: {count}" for name, count in sorted(counts.items()))
     return found
@@ -124,7 +125,7 @@ def _conditions(pool: NodePool) -> list[Finding]:
             at=c.last_transition_time or "",
         )
         for c in pool.status.conditions
-        if c.status != good.get(c.type, "True")
+        if c.status != good.get(c.type, "True") and c.reason != AWAITING
     ]
 
 
@@ -159,7 +160,7 @@ def _kept(nodes: list[NodeView], facts: Facts) -> list[Finding]:
             verdict = entry.verdict
             price = (facts.price(node.claim) or 0.0) if node.claim is not None else 0.0
             saving = verdict.saving if verdict.saving is not None else price if method is None else 0.0
-            if saving <= 0 or verdict.code in ("notEmpty", "static", "dynamic", "notDrifted", "empty"):
+            if saving <= 0 or verdict.code in NOT_FOR_IT:
                 continue
             key = (method or "", verdict.code)
             before = most.get(key)
@@ -178,7 +179,9 @@ def _kept(nodes: list[NodeView], facts: Facts) -> list[Finding]:
             remedy=verdict.remedy,
             changes=changes_for(verdict, node, facts),
             at=format_time(at),
-            detail={"nodes": count, "method": method or "every method"},
+            saving_at_most=verdict.saving is None,
+            method=method,
+            detail={"nodes": count},
         )
         for (method, _), (saving, node, verdict, at, count) in ordered
     ]

@@ -54,7 +54,8 @@ def _answer(
     changes: tuple[Change, ...] = (),
     more: dict[str, str] | None = None,
 ) -> Answer:
-    asks = ", ".join(f"{amount} {name}" for name, amount in format_resources(podlib.requests(pod)).items())
+    requests = format_resources(podlib.requests(pod))
+    asks = ", ".join(f"{amount} {name}" for name, amount in requests.items() if name != "pods")
     return Answer(
         kind="pod",
         name=pod.name,

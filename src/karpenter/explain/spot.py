@@ -47,9 +47,11 @@ def more_types(
 
 
 def _asked(pool: NodePool, node: NodeView, specs: Sequence[RequirementSpec]) -> Requirements:
-    """Return what a spot replacement has to be, by the pool and by the pods' own selectors."""
+    """Return what a spot replacement has to be: by pool and pods, and of the same platform."""
+    own = {key: node.labels[key] for key in (labels.ARCH, labels.OS) if key in node.labels}
+    spot = {labels.CAPACITY_TYPE: labels.CAPACITY_SPOT}
     wanted = Requirements.from_specs(specs).merge(
-        Requirements.from_labels({**pool.spec.template.metadata.labels, labels.CAPACITY_TYPE: "spot"})
+        Requirements.from_labels({**pool.spec.template.metadata.labels, **own, **spot})
     )
     for pod in node.pods:
         wanted = wanted.merge(Requirements.from_labels(pod.spec.node_selector))

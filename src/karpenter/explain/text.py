@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from karpenter.explain.answer import Answer, Change, Finding
+from karpenter.explain.words import saving_text
 
 _MOST = 12
 """So many findings are shown."""
-_WIDE = 90
 
 
 def answer_text(answer: Answer) -> str:
@@ -36,7 +36,7 @@ def _lines(answer: Answer) -> Iterator[str]:
 
 
 def _finding(finding: Finding, *, brief: bool) -> Iterator[str]:
-    saving = f" (would save ${finding.saving_per_hour:.4f}/h)" if finding.saving_per_hour else ""
+    saving = f" ({saving_text(finding)})" if finding.saving_per_hour else ""
     yield f"  {finding.about} [{finding.code}]: {finding.message}{saving}"
     counts = finding.detail.get("removed")
     types = finding.detail.get("instanceTypes")

@@ -3,6 +3,7 @@
 from karpenter.apis import conditions
 from karpenter.apis.karpenter import NodeClaim
 from karpenter.base.timestamps import format_time, parse_time
+from karpenter.explain.answer import Finding
 from karpenter.explain.facts import Facts
 
 MILESTONES = ("Launched", "Registered", "Initialized")
@@ -12,6 +13,12 @@ MILESTONES = ("Launched", "Registered", "Initialized")
 def dollars(usd: float | None) -> str:
     """Return a price per hour; empty when it is not known."""
     return "" if usd is None else f"${usd:.4f}/h"
+
+
+def saving_text(finding: Finding) -> str:
+    """Return what is forgone, e.g. `would save $0.1200/h`."""
+    most = "could save at most" if finding.saving_at_most else "would save"
+    return f"{most} {dollars(finding.saving_per_hour)}"
 
 
 def plural(count: int, noun: str) -> str:
