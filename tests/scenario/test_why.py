@@ -125,6 +125,8 @@ def test_a_pod_that_is_too_big(workload: bool) -> None:
             assert answer.code == "resources"
             assert "no instance type has enough resources" in answer.summary
             assert answer.remedy.startswith("request at most ")
+            assert answer.findings[0].works
+            assert answer.findings[0].price_per_hour
             (change,) = answer.changes
             assert change.kind == ("Deployment" if workload else "Pod")
             assert change.recreate is not workload
@@ -157,6 +159,7 @@ def test_a_spread_over_zones_that_cannot_be() -> None:
             answer = await why(w, "pod", pod.name)
             assert answer.code == "topologySpread"
             assert "unsatisfiable topology constraint for spread" in answer.summary
+            assert answer.findings[0].works
             await make(w, answer.changes)
             await w.until_replicas("web", 3)
 

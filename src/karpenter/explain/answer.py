@@ -67,7 +67,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     remedy: str = ""
     """The smallest change that would help, as an instruction; empty when none is known."""
     changes: tuple[Change, ...] = ()
-    """The same for programs, cheapest first: each by itself is enough. Empty when it cannot be put so."""
+    """The same for programs, to be made together. Empty when it cannot be put so."""
+    works: bool | None = None
+    """Whether the pod would have a place with `changes`, by the solver; None when that was not tried."""
+    price_per_hour: float | None = None
+    """USD; what the pod's place would cost then. 0: there is room for it already."""
     at: str = ""
     """When it was found out (RFC 3339); empty: while answering."""
     detail: dict[str, Any] = {}
@@ -93,7 +97,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     remedy: str = ""
     """The cheapest change that would unlock it; empty when nothing sensible would, or nothing is wrong."""
     changes: tuple[Change, ...] = ()
-    """The same for programs, cheapest first: each by itself is enough."""
+    """The same for programs, to be made together."""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -1,5 +1,7 @@
 """Why a pod waits, or runs where it does."""
 
+from collections.abc import Sequence
+
 from karpenter.apis import labels
 from karpenter.apis.conditions import get
 from karpenter.apis.core import Pod
@@ -17,8 +19,11 @@ from karpenter.model.pods import pod_key
 from karpenter.model.reasons import Refusal
 
 
-def explain_pod(pod: Pod, facts: Facts) -> Answer:
-    """Return where a pod stands: what it waits for, or why it is where it is and what holds it there."""
+def explain_pod(pod: Pod, facts: Facts, found: Sequence[Finding] = ()) -> Answer:
+    """Return where a pod stands: what it waits for, or why it is where it is and what holds it there.
+
+    `found` are the findings on a pod without a place, where more has been made of them.
+    """
     if podlib.is_terminal(pod):
         return _answer(pod, facts, "ended", f"it has ended: {pod.status.phase}")
     if pod.deleting:
@@ -40,7 +45,7 @@ def explain_pod(pod: Pod, facts: Facts) -> Answer:
     for node in facts.snapshot.nodes:
         if pod.status.nominated_node_name and pod.status.nominated_node_name == node.name:
             return _answer(pod, facts, "nominated", f"kube-scheduler makes room for it on node/{node.name}")
-    return _waiting(pod, facts)
+    return _waiting(pod, facts, found)
 
 
 def _answer(
@@ -102,7 +107,7 @@ def _expected(pod: Pod, claim: str, facts: Facts) -> Answer:
     return _answer(pod, facts, "expected", summary, more={"nodeclaim": claim})
 
 
-def _waiting(pod: Pod, facts: Facts) -> Answer:
+def _waiting(pod: Pod, facts: Facts, found: Sequence[Finding]) -> Answer:
     scheduled = get(pod.status.conditions, "PodScheduled")
     said = {"kube-scheduler": scheduled.message} if scheduled is not None and scheduled.message else {}
     if podlib.is_daemon(pod):
@@ -116,9 +121,11 @@ def _waiting(pod: Pod, facts: Facts) -> Answer:
         kept = facts.refusals.left_out
         text = f"more pods wait than are remembered ({kept} more)" if kept else "it is up in the next pass"
         return _answer(pod, facts, "notLookedAt", f"nothing is known of it yet: {text}", more=said)
-    findings = [_finding(pod, refusal, facts, format_time(refused.at)) for refusal in refused.refusals]
-    findings.sort(key=lambda f: (not f.changes, not f.remedy))
-    findings.extend(_idle(facts))
+    findings = list(found)
+    if not findings:
+        findings = [_finding(pod, refusal, facts, format_time(refused.at)) for refusal in refused.refusals]
+        findings.sort(key=lambda f: (not f.changes, not f.remedy))
+        findings.extend(_idle(facts))
     if not findings:
         return _answer(pod, facts, "refused", "no nodepool can take it", more=said)
     first = findings[0]

@@ -75,7 +75,7 @@ def changes_for(pod: Pod, refusal: Refusal, pool: NodePool | None) -> tuple[Chan
     of_pod = _OF_POD.get(refusal.constraint)
     found = of_pod(pod, refusal, pool) if of_pod is not None else ()
     if not found and pool is not None and refusal.constraint in ("requirements", "offering"):
-        return _unrestricted(pool, str(refusal.detail.get("key", "")))
+        return _unrestricted(pool, str(refusal.detail.get("poolKey", "")))
     return found
 
 

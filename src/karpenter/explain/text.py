@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from karpenter.explain.answer import Answer, Change, Finding
-from karpenter.explain.words import saving_text
+from karpenter.explain.words import dollars, saving_text
 
 _MOST = 12
 """So many findings are shown."""
@@ -26,6 +26,8 @@ def _lines(answer: Answer) -> Iterator[str]:
     if answer.remedy or answer.changes:
         yield f"to change that: {answer.remedy or 'make this change'}"
         yield from _changes(answer.changes)
+        if answer.findings and answer.findings[0].works:
+            yield f"  tried: it then has a place, for {_cost(answer.findings[0])}"
     if not answer.findings:
         return
     yield "why, in full:"
@@ -44,8 +46,15 @@ def _finding(finding: Finding, *, brief: bool) -> Iterator[str]:
         fallen = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
         if fallen:
             yield f"      of {types} instance types fail by: {fallen}"
-    if finding.remedy and not brief:
+    if finding.works is False:
+        yield "      not enough by itself: " + (finding.remedy or "nothing is known that would be")
+    elif finding.remedy and not brief:
         yield f"      to change that: {finding.remedy}"
+
+
+def _cost(finding: Finding) -> str:
+    price = dollars(finding.price_per_hour)
+    return f"{price} more" if finding.price_per_hour else "nothing more: there is room for it"
 
 
 def _changes(changes: Iterable[Change]) -> Iterator[str]:

@@ -40,7 +40,7 @@ from karpenter.kube.transport import Transport, TransportError
 from karpenter.model.problem import Budget
 from karpenter.operator.options import Options
 from karpenter.operator.providers import load_provider
-from karpenter.operator.why import Why, facts_of
+from karpenter.operator.why import Why
 from karpenter.runtime import Controller, Executor, LeaderElector, Recorder, Singleton
 from karpenter.state.cluster import Cluster
 
@@ -117,7 +117,7 @@ class Operator:
         self.controllers: list[Controller | Singleton] = [
             controller for room in _ROOMS for controller in room.build(self.context)
         ]
-        self.why = Why(lambda: facts_of(self.context), self._not_answering)
+        self.why = Why(self.context, self._not_answering)
         self._leads = False
         self._elector = LeaderElector(
             self.client,

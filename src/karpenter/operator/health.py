@@ -13,7 +13,7 @@ from karpenter.kube.transport import Response
 Check = Callable[[], str]
 """Returns why not; empty when all is well."""
 
-Answerer = Callable[[str, Mapping[str, str]], Response]
+Answerer = Callable[[str, Mapping[str, str]], Awaitable[Response]]
 """Answers a GET by path and query."""
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -53,7 +53,7 @@ def metrics_app(metrics: Metrics, answer: Answerer | None = None) -> web.Applica
 
     async def why(request: web.Request) -> web.Response:
         assert answer is not None
-        said = answer(request.path, request.query)
+        said = await answer(request.path, request.query)
         return web.Response(status=said.status, body=said.body, headers=dict(said.headers))
 
     app = web.Application()
@@ -72,7 +72,7 @@ def without_socket(
         if method == "GET" and path == "/metrics":
             return Response(200, metrics.render(), {"content-type": _METRICS_TYPE})
         if method == "GET" and path.startswith("/why/"):
-            return answer(path, query)
+            return await answer(path, query)
         return Response(404, b"404: Not Found", {"content-type": "text/plain; charset=utf-8"})
 
     return serve

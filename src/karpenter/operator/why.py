@@ -1,6 +1,7 @@
 """`/why/KIND/NAME`: what the operator knows of one object, as JSON; `karpenter why` is its client.
 
-Answers are made on the event loop from what is in memory: no request goes out, nothing is written.
+Answers are made from what is in memory: no request goes out, nothing is written. Only changes that might give
+a pod a place are tried, beside the event loop.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from karpenter.controllers.context import Context
 from karpenter.controllers.disruption import searches
 from karpenter.controllers.nodeclaim.initialization import missing
 from karpenter.controllers.nodeclaim.liveness import LAUNCH_SECONDS, REGISTRATION_SECONDS
+from karpenter.controllers.provisioning.demand import problem_of
 from karpenter.controllers.provisioning.words import idle_text
 from karpenter.explain.answer import KINDS, Answer, Kind, Problem, kind_of
 from karpenter.explain.facts import Facts, Timeouts
@@ -20,7 +22,11 @@ from karpenter.explain.node import explain_node
 from karpenter.explain.nodeclaim import explain_nodeclaim
 from karpenter.explain.nodepool import explain_nodepool
 from karpenter.explain.pod import explain_pod
+from karpenter.explain.trials import tried
 from karpenter.kube.transport import Response
+from karpenter.model.problem import Budget, Plan
+from karpenter.model.problem import Problem as SolverProblem
+from karpenter.scheduling import solve
 
 PREFIX = "/why/"
 _STATUS = {"notFound": 404, "badRequest": 400, "notLeading": 503, "notReady": 503}
@@ -30,30 +36,46 @@ _HEADERS = {"content-type": "application/json"}
 class Why:
     """Answers by path and query."""
 
-    def __init__(self, facts: Callable[[], Facts], refusal: Callable[[], Problem | None]) -> None:
+    def __init__(self, context: Context, refusal: Callable[[], Problem | None]) -> None:
         """Prepare; `refusal` tells why this replica answers nothing now, None when it does."""
-        self._facts = facts
+        self._context = context
         self._refusal = refusal
+        self._executor = context.executor.aside()
 
-    def __call__(self, path: str, query: Mapping[str, str]) -> Response:
+    async def __call__(self, path: str, query: Mapping[str, str]) -> Response:
         """Answer `/why/KIND/NAME` (of pods in `namespace`, `default` unless given), whatever comes of it."""
-        found = self._refusal() or self._answer(path, query)
+        found = self._refusal() or await self._answer(path, query)
         status = _STATUS[found.error] if isinstance(found, Problem) else 200
         return Response(status, msgspec.json.encode(found), _HEADERS)
 
-    def _answer(self, path: str, query: Mapping[str, str]) -> Answer | Problem:
+    async def _answer(self, path: str, query: Mapping[str, str]) -> Answer | Problem:
         parts = path.removeprefix(PREFIX).split("/")
         kind = kind_of(parts[0])
         if kind is None or len(parts) != 2 or not parts[1]:
             usage = f"want {PREFIX}KIND/NAME with KIND one of {', '.join(KINDS)}"
             return Problem(error="badRequest", message=f"{path!r} asks for nothing there is: {usage}")
         namespace = (query.get("namespace") or "default") if kind == "pod" else ""
-        facts = self._facts()
+        facts = facts_of(self._context)
         answer = explained(kind, parts[1], namespace, facts)
         if answer is not None:
-            return answer
+            return await self._tried(answer, facts)
         where = f" in namespace {namespace} (-n takes another)" if namespace else ""
         return Problem(error="notFound", message=f"there is no {kind} {parts[1]!r}{where}")
+
+    async def _tried(self, answer: Answer, facts: Facts) -> Answer:
+        """Return the answer about a pod without a place with the changes tried; others as they are."""
+        pod = facts.pod(answer.name, answer.namespace) if answer.kind == "pod" else None
+        if pod is None or pod.spec.node_name or not any(finding.changes for finding in answer.findings):
+            return answer
+        pools = facts.snapshot.nodepools
+        catalogues = {pool.name: facts.catalogue(pool.name) for pool in pools}
+        problem = problem_of(self._context, facts.snapshot, [pod], catalogues, {})
+        found = await self._executor.run(tried, problem, pod, answer.findings, _plain_plan)
+        return explain_pod(pod, facts, found)
+
+
+def _plain_plan(problem: SolverProblem) -> Plan:
+    return solve(problem, Budget(steps=0))
 
 
 def explained(kind: Kind, name: str, namespace: str, facts: Facts) -> Answer | None:

@@ -104,6 +104,8 @@ def refuse(space: PoolSpace, ask: Ask, axis: Axis) -> Refusal:
             key, remedy = _selection_remedy(space, merged, fitting)
             if key in variant.requirements:
                 detail["key"] = key
+            elif key:
+                detail["poolKey"] = key
         return no(constraint, message + hint + suffix, remedy)
     return no("hostPorts", "the pod's host ports conflict with those of daemons" + suffix)
 
