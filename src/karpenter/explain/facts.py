@@ -45,8 +45,6 @@ class Facts(NamedTuple):
     """USD per hour."""
     spent: Mapping[str, int]
     """What each pool's machines cost, micro-USD per hour."""
-    resources: Callable[[str], Resources]
-    """What a pool has."""
     committed: Callable[[str], Resources]
     """The most that a pool may come to have: what its limits are held against."""
     catalogue: Callable[[str], tuple[InstanceType, ...]]

@@ -79,7 +79,7 @@ def _facts(node: NodeView, facts: Facts) -> dict[str, str]:
         "nodepool": node.nodepool,
         "nodeclaim": node.claim.name if node.claim is not None else "",
         "machine": ", ".join(part for part in (*place, dollars(price)) if part),
-        "pods": f"{plural(len(moving), 'pod')} that need a place"
+        "pods": f"{plural(len(moving), 'pod')} in need of a place"
         + (f" ({names}{more})" if moving else "")
         + f", {daemons} of DaemonSets",
         "used": ", ".join(f"{used.get(r, '0')} of {there[r]} {r}" for r in ("cpu", "memory") if r in there),

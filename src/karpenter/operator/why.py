@@ -110,7 +110,6 @@ def facts_of(context: Context) -> Facts:
         idle=lambda pool, has_types: idle_text(pool, has_types=has_types),
         price=cluster.price,
         spent=cluster.price_commitments(),
-        resources=cluster.pool_resources,
         committed=cluster.pool_commitment,
         catalogue=cluster.catalogue,
         cluster_price_limit=settings.cluster_price_limit,
