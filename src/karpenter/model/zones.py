@@ -88,7 +88,7 @@ def spread(zones: Sequence[str], there: Mapping[str, int], count: int) -> list[s
     counts = {zone: there.get(zone, 0) for zone in sorted(zones)}
     chosen = []
     for _ in range(count):
-        zone = min(counts, key=lambda z: (counts[z], z), default="")
+        zone = min(counts, key=lambda z: counts[z], default="")
         if zone:
             counts[zone] += 1
         chosen.append(zone)

@@ -9,6 +9,7 @@ from karpenter.apis.core import Pod
 from karpenter.model.pods import pod_key, term_expressions
 from karpenter.model.problem import Plan, Problem
 from karpenter.model.requirements import Requirements
+from karpenter.scheduling.check import violations
 from karpenter.scheduling.terms import terms_of
 from karpenter.testing.exhaustive import urgencies
 
@@ -28,9 +29,13 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """The weights of all preferences kept, less those of the soft anti-affinities and crowds put up with."""
     types: int
     """How many instance types the claims list: the more, the likelier a launch succeeds."""
+    wrong: int = 0
+    """How many rules it breaks: the first plan of a few pods is not the last word."""
 
     def worse_than(self, other: "Figures") -> str:
         """Return what is worse here than there; empty: nothing."""
+        if self.wrong > other.wrong:
+            return "wrong"
         if self.left_out != other.left_out:
             return "left_out" if self.left_out > other.left_out else ""
         if self.wishes < other.wishes:
@@ -49,6 +54,7 @@ def figures(problem: Problem, plan: Plan) -> Figures:
         cost=round(plan.cost + problem.options.node_fee * len(plan.claims), 6),
         wishes=_wishes(problem, plan) if problem.options.respect_preferences else 0,
         types=sum(len(claim.instance_types) for claim in plan.claims),
+        wrong=len(violations(problem, plan)),
     )
 
 
