@@ -335,7 +335,7 @@ def test_a_pool_names_the_largest_saving_that_is_blocked() -> None:
     answer = explain_nodepool(POOL, some_facts(nodes=[view], pools=[POOL], verdicts=[verdict], types=[TYPE]))
     assert answer.code == "payback"
     assert answer.summary == (
-        "it buys nodes for pods; to disrupt node/node would save $0.2000/h: because payback"
+        "it buys nodes for pods; disrupting node/node would save $0.2000/h: because payback"
     )
     assert answer.facts["verdicts"] == "consolidation payback: 1"
 

@@ -40,7 +40,7 @@ def explain_nodepool(pool: NodePool, facts: Facts) -> Answer:
     findings.extend(_kept(nodes, facts))
     buying = f"it does not buy: {findings[0].message}" if idle or not managed else "it buys nodes for pods"
     worst = next((f for f in findings if f.saving_per_hour), None)
-    blocked = f"; to disrupt {worst.about} {saving_text(worst)}: {worst.message}" if worst else ""
+    blocked = f"; disrupting {worst.about} {saving_text(worst)}: {worst.message}" if worst else ""
     first = findings[0] if idle or not managed else worst
     return Answer(
         kind="nodepool",
