@@ -2,13 +2,14 @@
 
     PYTHONPATH=src:. python benchmarks/realised.py [--only NAME] [--seeds N] [--reference PROGRAM] [--smoke]
 
-A plan's machines arrive one by one, in a drawn order; the embedded scheduler (kube-scheduler's filters and
-default scores) binds pods that wait in the order of their creation, a drawn one, or the biggest first. What
-then waits is planned for again, until all are bound. `nominated`: each pod's nominatedNodeName is set as soon
-as its machine is there; pods whose machine is still to come may take what room others leave. `together`: the
-same, but the machines become ready only when all of them are there. Without nominations: `tight` is the same
-plan, `loose` the one that the planner makes when told so; `reference` are the original's plans, each machine
-the cheapest that it allows.
+A plan's machines arrive one by one; the embedded scheduler (kube-scheduler's filters and default scores)
+binds pods that wait in the order of their creation, a drawn one, or the biggest first. What then waits is
+planned for again, until all are bound. `nominated`: each pod's nominatedNodeName is set as soon as its
+machine is there, and machines arrive in the order of the plan; `drawn`: in one drawn by lot, so that pods
+whose machine is still to come take what room others leave; `together`: they become ready only when all of
+them are there. Without nominations, machines arriving in drawn orders: `tight` is the same plan, `loose` the
+one that the planner makes when told so; `reference` are the original's plans, each machine the cheapest that
+it allows.
 
 A row is over all orders and seeds: the planned $/h; the least share of pods bound where planned in the first
 round; the most pods left over then; the most that the total was above the plan; the median total; the most
@@ -193,11 +194,11 @@ def _asked(program: str, problem: Problem) -> Decision:
 
 
 def outcomes(
-    problem: Problem, planner: Planner, seeds: int, *, nominate: bool = False, together: bool = False
+    problem: Problem, planner: Planner, seeds: int, *, nominate: bool = False, arrival: str = "drawn"
 ) -> list[Realised]:
     """Return what becomes of the planner's plans in every order, with every seed."""
     return [
-        realise(problem, planner, order=order, seed=seed, nominate=nominate, together=together)
+        realise(problem, planner, order=order, seed=seed, nominate=nominate, arrival=arrival)
         for order in ORDERS
         for seed in range(1, seeds + 1)
     ]
@@ -231,10 +232,9 @@ def measure(name: str, problem: Problem, seconds: float, seeds: int, program: st
     """Print the rows of one scenario."""
     tight, loose = ours(seconds), ours(seconds, nominated=False)
     reference = outcomes(problem, theirs(program), seeds) if program else []
-    print(
-        line(name, "together", outcomes(problem, tight, seeds, nominate=True, together=True), []), flush=True
-    )
-    print(line("", "nominated", outcomes(problem, tight, seeds, nominate=True), []), flush=True)
+    for mode, arrival in (("together", "together"), ("nominated", "planned"), ("drawn", "drawn")):
+        found = outcomes(problem, tight, seeds, nominate=True, arrival=arrival)
+        print(line(name if mode == "together" else "", mode, found, []), flush=True)
     print(line("", "tight", outcomes(problem, tight, seeds), reference), flush=True)
     print(line("", "loose", outcomes(problem, loose, seeds), reference), flush=True)
     if reference:

@@ -111,14 +111,16 @@ def test_a_nomination_to_a_node_to_come_keeps_nobody_waiting() -> None:
     found = [realise(problem, two_machines, seed=seed, nominate=True) for seed in range(8)]
     assert {r.share_as_planned for r in found} == {0.5, 1.0}
     assert {(r.cost, r.late, r.waiting) for r in found} == {(18.0, 0, ())}
-    at_once = [realise(problem, two_machines, seed=seed, nominate=True, together=True) for seed in range(8)]
+    at_once = [
+        realise(problem, two_machines, seed=seed, nominate=True, arrival="together") for seed in range(8)
+    ]
     assert {r.share_as_planned for r in at_once} == {1.0}
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_pods_spread_over_zones_are_bound_where_planned(order: str) -> None:
     """Once all machines are there, in whatever order kube-scheduler comes to the pods."""
-    found = realise(spread_over_zones(), ours, order=order, nominate=True, together=True)
+    found = realise(spread_over_zones(), ours, order=order, nominate=True, arrival="together")
     assert (found.share_as_planned, found.rounds) == (1.0, 1)
 
 

@@ -7,6 +7,7 @@ from karpenter.apis import labels
 from karpenter.model.problem import PlannedClaim
 from karpenter.model.requirements import SIMULATION_LABELS, Requirement, Requirements
 from karpenter.scheduling.bins import Bin
+from karpenter.scheduling.catalogue import Amounts
 from karpenter.scheduling.drives import is_drive
 from karpenter.scheduling.sizing import in_one_size, told_apart
 from karpenter.scheduling.space import MAX_INSTANCE_TYPES, Axis, PoolSpace
@@ -55,6 +56,11 @@ def planned_claims(spaces: list[PoolSpace], bins: list[Bin], axis: Axis) -> list
     return claims
 
 
+def launched(space: PoolSpace, planned: Bin) -> int:
+    """Return the type that the claim for `planned` gets if nothing keeps the cloud from its cheapest one."""
+    return _options(space, planned)[1][0] if space.catalogue.twins else int(_holding(space, planned)[1][0])
+
+
 def _shape(space: PoolSpace, planned: Bin, axis: Axis) -> _Shape:
     pattern, names = planned.pattern, space.catalogue.names
     requirements, options = _options(space, planned)
@@ -80,6 +86,17 @@ def _shape(space: PoolSpace, planned: Bin, axis: Axis) -> _Shape:
 
 def _options(space: PoolSpace, planned: Bin) -> tuple[Requirements, list[int]]:
     """Return what the claim asks for, and the types that still hold the node's content, best first."""
+    requirements, found = _holding(space, planned)
+    options: list[int] = found.tolist()
+    usd = space.evaluate(requirements).usd
+    if space.offer.interruption_cost and not requirements.has_min_values:
+        # The cloud goes by price alone: what is cheaper only because it is often interrupted is left out.
+        options = [i for i in options if usd[i] >= usd[options[0]]]
+    return in_one_size(space, requirements, planned.pattern.chosen, options)
+
+
+def _holding(space: PoolSpace, planned: Bin) -> tuple[Requirements, Amounts]:
+    """Return what the claim asks for, and the types that still hold the node's content, cheapest first."""
     pattern = planned.pattern
     holding = space.fits(pattern.used) & space.free_ports(pattern.ports) & planned.allowed
     requirements = space.worth_it(pattern.requirements, pattern.chosen)
@@ -90,11 +107,7 @@ def _options(space: PoolSpace, planned: Bin) -> tuple[Requirements, list[int]]:
     if space.purse.limited and not requirements.has_min_values:
         holding = holding & (usd <= usd[pattern.chosen])
     in_order = space.by_price(requirements)
-    options: list[int] = in_order[holding[in_order]].tolist()
-    if space.offer.interruption_cost and not requirements.has_min_values:
-        # The cloud goes by price alone: what is cheaper only because it is often interrupted is left out.
-        options = [i for i in options if usd[i] >= usd[options[0]]]
-    return in_one_size(space, requirements, pattern.chosen, options)
+    return requirements, in_order[holding[in_order]]
 
 
 def _truncated(space: PoolSpace, requirements: Requirements, options: list[int]) -> list[int]:

@@ -15,6 +15,7 @@ from karpenter.apis.karpenter import RequirementSpec
 from karpenter.model.problem import Budget, LimitPrice, Plan, PoolOffer, Problem
 from karpenter.scheduling.check import quick_violations
 from karpenter.scheduling.classes import PodClass, classify
+from karpenter.scheduling.compacting import compact
 from karpenter.scheduling.detours import detoured, small, worth_detours
 from karpenter.scheduling.drives import Drives
 from karpenter.scheduling.expendable import afterwards, merged, split
@@ -116,6 +117,7 @@ def _searched(problem: Problem, more: Callable[[], bool], memory: Memory | None)
     batch = _Batch(problem)
     current = batch.first_plan()
     if not more():
+        batch.put_in_order(current)
         plan = current.plan()
         return current, batch.rescued(_mended(problem, plan)) if len(problem.pods) <= _FEW else plan
     proven, least, tolls = 0.0, *_bounds(current, more)
@@ -125,6 +127,7 @@ def _searched(problem: Problem, more: Callable[[], bool], memory: Memory | None)
             proven, least, tolls = 0.0, *_bounds(detour, _steps(_STEPS_BETWEEN))
         current = detour
     proven = max(proven, improved(current, more, memory=memory))
+    batch.put_in_order(current)
     plan = current.plan(max(proven, least), tolls)
     wrong = quick_violations(problem, plan)
     if wrong:
@@ -196,16 +199,27 @@ class _Batch:
                 break
         return current
 
-    def rescued(self, plan: Plan) -> Plan:
-        """Return `plan` with some of the few pods placed that it refused for no good reason.
+    def put_in_order(self, current: Pass) -> None:
+        """Have pods bound where `current` plans them, if they are told where that is.
+
+        Those without a place may yet find one in a plan as it was made.
+        """
+        if self.problem.options.nominated and not (current.refused and self._rescues):
+            compact(current)
+
+    @property
+    def _rescues(self) -> bool:
+        """Tell whether a place may be found for pods that a pass refuses.
 
         Where pods do not mind each other and nothing runs out, a pass refuses nobody without need.
         """
         topology, offers = self.topology, self.problem.pools
         limited = any(o.remaining or any(r.min_values for r in _asked(o)) for o in offers)
-        if len(self.problem.pods) > _FEW or not (topology.rules or topology.domains.groups or limited):
-            return plan
-        return rescued(self.problem, plan, making_way=small(self.classes))
+        return len(self.problem.pods) <= _FEW and bool(topology.rules or topology.domains.groups or limited)
+
+    def rescued(self, plan: Plan) -> Plan:
+        """Return `plan` with some of the few pods placed that it refused for no good reason."""
+        return rescued(self.problem, plan, making_way=small(self.classes)) if self._rescues else plan
 
     def detour(self, first: Pass, more: Callable[[], bool]) -> tuple[float, Pass]:
         """Return what is known to be the least cost, and the best of several ways to place few pods."""

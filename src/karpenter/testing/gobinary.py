@@ -34,15 +34,13 @@ def _tell(line: str) -> None:
 
 
 class GoProgram(msgspec.Struct, frozen=True):
-    """A folder with a Go module whose root is a program, or that pins one among what it requires."""
+    """A folder with a Go module whose root is a program."""
 
     name: str
     """Of the binary, and of its folder in the cache."""
     sources: Path
     link_flags: tuple[str, ...] = ("-s", "-w")
     """What the linker is told; by default to leave out debugging tables."""
-    package: str = "."
-    """What is built: the module's root, or a program among what it requires."""
 
     def binary(
         self,
@@ -109,7 +107,7 @@ class GoProgram(msgspec.Struct, frozen=True):
                 str(result),
                 "-ldflags",
                 " ".join(self.link_flags),
-                self.package,
+                ".",
             ]
             _run(command, {**environ, **settings}, self.sources)
             result.rename(path)

@@ -11,6 +11,7 @@ import msgspec
 
 from karpenter.apis import labels as known
 from karpenter.apis.core import Pod
+from karpenter.apis.karpenter import NodeClaimTemplate
 from karpenter.apis.meta import LabelSelector
 from karpenter.base.quantity import format_resources, total
 from karpenter.base.randomness import Random, seeded
@@ -29,6 +30,8 @@ BEHIND = 2
 """How many pods kube-scheduler binds before a place is passed on: in 40 ms at its default of 50 a second."""
 ORDERS = ("creation", "random", "biggest")
 """In which order pods may wait: as they were created, drawn by lot, the biggest first."""
+ARRIVALS = ("planned", "drawn", "together")
+"""How machines may become ready: one by one in the plan's order, in one drawn by lot, all at once."""
 
 Keys = tuple[str, ...]
 
@@ -117,21 +120,23 @@ def realise(
     order: str = "creation",
     seed: int = 1,
     nominate: bool = False,
-    together: bool = False,
+    arrival: str = "drawn",
     behind: int = BEHIND,
 ) -> Realised:
     """Let `planner` plan and kube-scheduler bind, in turns, until no pod waits or nothing more is bought.
 
-    Pods wait in the given order (one of `ORDERS`), machines arrive in one drawn by `seed`. With `nominate`
-    each pod's `status.nominatedNodeName` is set as soon as the machine it is planned for is there; with
-    `together` the machines of a round become ready at once when all of them are there. When a pod is bound in
-    another zone, its place is passed on (`karpenter.controllers.nodeclaim.heirs`) after `behind` more pods.
-    Pods that fit on the nodes there are at the start are bound there before anything is planned. DaemonSets
-    do not run.
+    Pods wait in the given order (one of `ORDERS`), machines arrive in the given way (one of `ARRIVALS`);
+    `seed` decides whatever is drawn by lot. With `nominate` each pod's `status.nominatedNodeName` is set as
+    soon as the machine it is planned for is there. When a pod is bound in another zone, its place is passed
+    on (`karpenter.controllers.nodeclaim.heirs`) after `behind` more pods. Pods that fit on the nodes there
+    are at the start are bound there before anything is planned. DaemonSets do not run.
+
+    Raises:
+        ValueError: the order or the arrival is not a known one.
     """
-    return _play(
-        _Cluster(problem, order, seeded(seed), behind), planner, nominate=nominate, together=together
-    )
+    if arrival not in ARRIVALS:
+        raise ValueError(f"arrival {arrival!r} is none of {', '.join(ARRIVALS)}")
+    return _play(_Cluster(problem, order, seeded(seed), behind), planner, nominate=nominate, arrival=arrival)
 
 
 def nodes_after(problem: Problem, planner: Planner, *, seed: int = 1) -> tuple[NodeView, ...]:
@@ -141,8 +146,23 @@ def nodes_after(problem: Problem, planner: Planner, *, seed: int = 1) -> tuple[N
     return cluster.problem().nodes
 
 
+def strays(problem: Problem, plan: Plan) -> list[tuple[int, str]]:
+    """Return which pods kube-scheduler could bind to a machine of the plan that comes before their own.
+
+    By the machine's number in the plan: for each, all pods that are planned for it count as bound there. Each
+    machine is looked at by itself, so that spreads over several of them hinder nobody.
+    """
+    cluster = _Cluster(msgspec.structs.replace(problem, nodes=()), "creation", seeded(1))
+    found = []
+    purchases = decided(problem, plan).purchases
+    for number, purchase in enumerate(purchases):
+        later = [key for other in purchases[number + 1 :] for key in other.pods]
+        found += [(number, key) for key in cluster.welcome(purchase, later)]
+    return found
+
+
 def _play(
-    cluster: "_Cluster", planner: Planner, *, nominate: bool = False, together: bool = False
+    cluster: "_Cluster", planner: Planner, *, nominate: bool = False, arrival: str = "drawn"
 ) -> Realised:
     cluster.bind()
     first: Realised | None = None
@@ -154,7 +174,7 @@ def _play(
         decision = planner(asked)
         if not decision.purchases and not decision.placements:
             break
-        meant = cluster.carry_out(decision, nominate=nominate, together=together)
+        meant = cluster.carry_out(decision, nominate=nominate, arrival=arrival)
         rounds += bool(decision.purchases)
         cost += decision.cost
         if first is None:
@@ -181,7 +201,7 @@ class _Cluster:
         self._rng = rng
         self._model = ClusterModel()
         self._types = {t.name: t for offer in problem.pools for t in offer.instance_types}
-        self._labels = {o.pool.name: o.pool.spec.template.metadata.labels for o in problem.pools}
+        self._templates = {o.pool.name: o.pool.spec.template for o in problem.pools}
         self._views: dict[str, NodeView] = {}
         self._pods = {pod_key(p): p for p in problem.pods}
         self._waiting = {key: self._class_of(self._pods[key]) for key in _queued(problem.pods, order, rng)}
@@ -192,6 +212,19 @@ class _Cluster:
             self._arrive(view)
             for pod in view.pods:
                 self._model.place(Placed(pod_key(pod), view.name, self._class_of(pod)))
+
+    def welcome(self, purchase: Purchase, others: Sequence[str]) -> list[str]:
+        """Return which of the `others` could be bound to a machine that holds its own pods."""
+        view = _machine("n", purchase, self._types[purchase.instance_type], self._templates)
+        assert view.node is not None
+        model = ClusterModel()
+        model.set_node(view.node)
+        classes = {key: self._class_of(self._pods[key]) for key in (*purchase.pods, *others)}
+        for pod_class in set(classes.values()):
+            model.intern(pod_class)
+        for key in purchase.pods:
+            model.place(Placed(key, "n", classes[key]))
+        return [key for key in others if evaluate(model, classes[key]).feasible.any()]
 
     def node_of(self, key: str) -> str:
         """Return where a pod is bound; empty: nowhere."""
@@ -212,8 +245,8 @@ class _Cluster:
         snapshot = msgspec.structs.replace(self._asked.snapshot, nodes=views, pending=pods)
         return msgspec.structs.replace(self._asked, snapshot=snapshot, nodes=views, pods=pods)
 
-    def carry_out(self, decision: Decision, *, nominate: bool, together: bool) -> dict[str, str]:
-        """Let the machines arrive one by one; return the node that each pod was planned for."""
+    def carry_out(self, decision: Decision, *, nominate: bool, arrival: str) -> dict[str, str]:
+        """Let the machines arrive; return the node that each pod was planned for."""
         meant = {key: name for name, keys in decision.placements.items() for key in keys}
         self._expected = {}
         start = len(self._views)
@@ -224,14 +257,15 @@ class _Cluster:
             self._nominate()
             self.bind()
             self._expected = {key: (name, p.zone) for name, p in named for key in p.pods}
-        self._rng.shuffle(named)
+        if arrival != "planned":
+            self._rng.shuffle(named)
         for name, purchase in named:
-            self._arrive(_machine(name, purchase, self._types[purchase.instance_type], self._labels))
+            self._arrive(_machine(name, purchase, self._types[purchase.instance_type], self._templates))
             meant |= dict.fromkeys(purchase.pods, name)
             if nominate:
                 self._promised |= {key: name for key, (node, _) in self._expected.items() if node == name}
                 self._nominate()
-            if not together:
+            if arrival != "together":
                 self.bind()
         while self.bind():
             continue
@@ -313,18 +347,25 @@ def _queued(pods: Sequence[Pod], order: str, rng: Random) -> list[str]:
 
 
 def _machine(
-    name: str, purchase: Purchase, kind: InstanceType, pools: Mapping[str, Mapping[str, str]]
+    name: str, purchase: Purchase, kind: InstanceType, templates: Mapping[str, NodeClaimTemplate]
 ) -> NodeView:
+    template = templates[purchase.pool]
     single = {key: kind.requirements.single_value(key) for key in kind.requirements}
     labels = {
         **{key: value for key, value in single.items() if value},
-        **pools[purchase.pool],
+        **template.metadata.labels,
         known.KUBERNETES_HOSTNAME: name,
         known.NODEPOOL: purchase.pool,
         known.ZONE: purchase.zone,
         known.CAPACITY_TYPE: purchase.capacity_type,
     }
-    return a_view(name, labels=labels, allocatable=format_resources(kind.allocatable), nodepool=purchase.pool)
+    return a_view(
+        name,
+        labels=labels,
+        allocatable=format_resources(kind.allocatable),
+        nodepool=purchase.pool,
+        taints=template.spec.taints,
+    )
 
 
 def _marked(pod: Pod, version: str) -> Pod:
