@@ -12,7 +12,7 @@ from karpenter.apis.karpenter import NodePool, RequirementSpec
 from karpenter.apis.meta import LabelSelector
 from karpenter.explain.answer import Change, Finding
 from karpenter.explain.podchanges import changes_for, template_of
-from karpenter.explain.trials import tried
+from karpenter.explain.trials import tried, valued
 from karpenter.model.problem import Plan, PoolOffer, Problem
 from karpenter.scheduling import solve
 from karpenter.testing.builders import (
@@ -231,6 +231,31 @@ def test_room_on_a_node_costs_nothing() -> None:
     problem = a_problem([pod], pools=[a_nodepool(taints=[TAINT])], instance_types=TYPES, nodes=[node])
     finding = tried(problem, pod, findings_of(problem), solve)[0]
     assert (finding.works, finding.price_per_hour) == (True, 0.0)
+
+
+def valued_at(problem: Problem) -> Finding:
+    finding = Finding(
+        about="every method", code="doNotDisrupt", message="no", saving_per_hour=0.5, saving_at_most=True
+    )
+    return valued(problem, 0.5, finding, solve)
+
+
+def test_what_a_protected_node_is_kept_from() -> None:
+    """Its price less what its pods cost elsewhere; nothing where they would cost more; room is free."""
+    found = valued_at(a_problem([a_pod()], instance_types=TYPES))
+    assert (found.saving_per_hour, found.saving_at_most) == (0.3, False)
+    assert valued_at(a_problem([a_pod(cpu="8")], instance_types=TYPES)).saving_per_hour == -0.3
+    room = a_problem([a_pod()], instance_types=TYPES, nodes=[a_view("n")])
+    assert valued_at(room).saving_per_hour == 0.5
+
+
+def test_a_protected_node_whose_pods_have_no_other_place() -> None:
+    """The next obstacle is named with the first: lifting the protection would not be enough."""
+    found = valued_at(a_problem([a_pod(cpu="9")], instance_types=TYPES))
+    assert found.message == "no; without that, 1 of its pods would have no place"
+    assert (found.saving_per_hour, found.saving_at_most) == (None, False)
+    assert found.detail["strandedPods"] == ["default/pod"]
+    assert "no instance type has enough resources" in found.detail["strandedBecause"]
 
 
 def test_what_cannot_be_tried_is_left_as_it_is() -> None:

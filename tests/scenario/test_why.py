@@ -214,6 +214,7 @@ def test_a_budget_that_allows_no_eviction() -> None:
             assert answer.code == "podDisruptionBudget"
             assert "PodDisruptionBudget=[default/web]" in answer.summary
             assert "can never allow an eviction" in answer.remedy
+            assert 0.3 < (answer.findings[0].saving_per_hour or 0) < 0.43436
             (change,) = answer.changes
             assert (change.kind, change.name) == ("PodDisruptionBudget", "web")
             await make(w, answer.changes)

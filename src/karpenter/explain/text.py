@@ -38,7 +38,7 @@ def _lines(answer: Answer) -> Iterator[str]:
 
 
 def _finding(finding: Finding, *, brief: bool) -> Iterator[str]:
-    saving = f" ({saving_text(finding)})" if finding.saving_per_hour else ""
+    saving = f" ({saving_text(finding)})" if finding.saving_per_hour is not None else ""
     yield f"  {finding.about} [{finding.code}]: {finding.message}{saving}"
     counts = finding.detail.get("removed")
     types = finding.detail.get("instanceTypes")

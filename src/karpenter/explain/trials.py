@@ -1,5 +1,7 @@
 """Whether a change that is suggested for a pod really gives it a place, and what that costs: by trying it.
 
+And what a node is kept from that may not be disrupted.
+
 The solver is asked again with the change made. Where something else stands in the way then, the change for
 that is made, too, and so on: what comes out is everything that it takes, together.
 """
@@ -51,6 +53,29 @@ def tried(
         done.append(finding)
     order = {True: 0, None: 1, False: 2}
     return sorted(done, key=lambda f: (order[f.works], f.price_per_hour or 0.0, not f.changes, not f.remedy))
+
+
+def valued(problem: Problem, price: float, finding: Finding, solve: Callable[[Problem], Plan]) -> Finding:
+    """Return a finding that keeps a node with what disrupting the node would save, if it could be.
+
+    `problem` is about the node's pods in the cluster without the node, `price` what it costs, USD per hour.
+    """
+    try:
+        plan = solve(problem)
+    except ValueError:
+        return finding  # a quantity that cannot be read: the bound is all there is
+    if plan.unschedulable:
+        first = plan.unschedulable[0]
+        text = f"{finding.message}; without that, {len(plan.unschedulable)} of its pods would have no place"
+        left_out = {"strandedPods": [u.pod for u in plan.unschedulable], "strandedBecause": str(first)}
+        return replace(
+            finding,
+            message=text,
+            saving_per_hour=None,
+            saving_at_most=False,
+            detail={**finding.detail, **left_out},
+        )
+    return replace(finding, saving_per_hour=round(price - plan.cost, 6), saving_at_most=False)
 
 
 def _with(finding: Finding, outcome: _Tried) -> Finding:

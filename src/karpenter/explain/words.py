@@ -6,6 +6,7 @@ from karpenter.base.timestamps import format_time, parse_time
 from karpenter.explain.answer import Finding
 from karpenter.explain.facts import Facts
 
+_NOTHING = 0.00005
 MILESTONES = ("Launched", "Registered", "Initialized")
 """Conditions of a NodeClaim, in the order in which they come true."""
 
@@ -17,6 +18,8 @@ def dollars(usd: float | None) -> str:
 
 def saving_text(finding: Finding) -> str:
     """Return what is forgone, e.g. `would save $0.1200/h`."""
+    if finding.saving_per_hour is None or finding.saving_per_hour < _NOTHING:
+        return "would save nothing"
     most = "could save at most" if finding.saving_at_most else "would save"
     return f"{most} {dollars(finding.saving_per_hour)}"
 

@@ -1,10 +1,10 @@
 """`/why/KIND/NAME`: what the operator knows of one object, as JSON; `karpenter why` is its client.
 
-Answers are made from what is in memory: no request goes out, nothing is written. Only changes that might give
-a pod a place are tried, beside the event loop.
+Answers are made from what is in memory: no request goes out, nothing is written. What it takes the
+solver to tell is asked beside the event loop.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -12,6 +12,7 @@ from karpenter.apis.core import Pod
 from karpenter.apis.karpenter import NodeClaim, NodePool
 from karpenter.controllers.context import Context
 from karpenter.controllers.disruption import searches
+from karpenter.controllers.disruption.survey import considered
 from karpenter.controllers.nodeclaim.initialization import missing
 from karpenter.controllers.nodeclaim.liveness import LAUNCH_SECONDS, REGISTRATION_SECONDS
 from karpenter.controllers.provisioning.demand import problem_of
@@ -22,10 +23,12 @@ from karpenter.explain.node import explain_node
 from karpenter.explain.nodeclaim import explain_nodeclaim
 from karpenter.explain.nodepool import explain_nodepool
 from karpenter.explain.pod import explain_pod
-from karpenter.explain.trials import tried
+from karpenter.explain.trials import tried, valued
 from karpenter.kube.transport import Response
+from karpenter.model.pods import is_reschedulable
 from karpenter.model.problem import Budget, Plan
 from karpenter.model.problem import Problem as SolverProblem
+from karpenter.model.snapshot import Snapshot
 from karpenter.scheduling import solve
 
 PREFIX = "/why/"
@@ -63,15 +66,32 @@ class Why:
         return Problem(error="notFound", message=f"there is no {kind} {parts[1]!r}{where}")
 
     async def _tried(self, answer: Answer, facts: Facts) -> Answer:
-        """Return the answer about a pod without a place with the changes tried; others as they are."""
+        """Return an answer with what only the solver can tell: whether changes for a pod work, what keeping a
+        node costs."""
+        if answer.kind in ("node", "nodeclaim") and answer.findings and answer.findings[0].saving_at_most:
+            return await self._valued(answer, facts)
         pod = facts.pod(answer.name, answer.namespace) if answer.kind == "pod" else None
         if pod is None or pod.spec.node_name or not any(finding.changes for finding in answer.findings):
             return answer
-        pools = facts.snapshot.nodepools
-        catalogues = {pool.name: facts.catalogue(pool.name) for pool in pools}
-        problem = problem_of(self._context, facts.snapshot, [pod], catalogues, {})
+        problem = self._problem(facts.snapshot, [pod], facts)
         found = await self._executor.run(tried, problem, pod, answer.findings, _plain_plan)
         return explain_pod(pod, facts, found)
+
+    async def _valued(self, answer: Answer, facts: Facts) -> Answer:
+        """Return the answer about a node that may not be disrupted with what disrupting it would save."""
+        node = facts.node(answer.name) if answer.kind == "node" else facts.machine(answer.name)
+        price = facts.price(node.claim) if node is not None and node.claim is not None else None
+        if node is None or price is None or not node.initialized:
+            return answer
+        without = considered(facts.snapshot, frozenset({node.provider_id}))
+        problem = self._problem(without, [pod for pod in node.pods if is_reschedulable(pod)], facts)
+        first, *others = answer.findings
+        first = await self._executor.run(valued, problem, price, first, _plain_plan)
+        return msgspec.structs.replace(answer, findings=(first, *others))
+
+    def _problem(self, snapshot: Snapshot, pods: Sequence[Pod], facts: Facts) -> SolverProblem:
+        catalogues = {pool.name: facts.catalogue(pool.name) for pool in snapshot.nodepools}
+        return problem_of(self._context, snapshot, pods, catalogues, {})
 
 
 def _plain_plan(problem: SolverProblem) -> Plan:
