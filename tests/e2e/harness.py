@@ -26,6 +26,13 @@ _READY_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 _POLL_SECONDS = 0.1
 _TAIL_LINES = 25
+_AUDITED = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts:kube-system"]}, {"level": "None"}],
+}
+"""What is written down of who did what: all that a ServiceAccount of ours does."""
 
 
 class NotReady(AssertionError):
@@ -178,6 +185,21 @@ class ControlPlane:
             time.sleep(_POLL_SECONDS)
         return time.monotonic() - started
 
+    def audited(self) -> list[dict[str, Any]]:
+        """Return what ServiceAccounts of kube-system have asked for, as the API server wrote it down."""
+        lines = (self.folder / "audit.log").read_text("utf-8").splitlines()
+        return [msgspec.json.decode(line) for line in lines]
+
+    def kubeconfig_of(self, service_account: str) -> Path:
+        """Write a kubeconfig for a ServiceAccount of kube-system, with its own token; return its path."""
+        token = self.kubectl("create", "token", "-n", "kube-system", service_account, "--duration=4h").strip()
+        config = msgspec.json.decode(self.kubeconfig.read_bytes())
+        config["users"][0]["user"]["token"] = token
+        path = self.folder / f"{service_account}.kubeconfig"
+        path.write_bytes(msgspec.json.encode(config))
+        path.chmod(0o600)
+        return path
+
     def tails(self) -> str:
         """Return the end of every log."""
         return "\n".join(process.tail() for process in self.processes)
@@ -194,6 +216,7 @@ class ControlPlane:
         for name, command in (("sa.key", "gen-key"), ("kwok.yaml", "kwok-stages")):
             made = subprocess.run([self.binary, command], capture_output=True, check=True, timeout=60)
             (self.folder / name).write_bytes(made.stdout)
+        (self.folder / "audit.yaml").write_bytes(msgspec.json.encode(_AUDITED))
         cluster = {"server": self.url, "certificate-authority": str(self.folder / "certs" / "apiserver.crt")}
         config = {
             "apiVersion": "v1",
@@ -238,6 +261,8 @@ class ControlPlane:
             f"--service-account-issuer={self.url}",
             "--service-account-key-file=sa.key",
             "--service-account-signing-key-file=sa.key",
+            "--audit-policy-file=audit.yaml",
+            f"--audit-log-path={self.folder / 'audit.log'}",
         )
 
     def _start_clients(self) -> None:

@@ -1,16 +1,15 @@
 """The tutorial on a real control plane: `karpenter run` as its own process, kwok's kubelets, kubectl."""
 
-import os
 import re
-import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
-from tests.e2e.harness import ControlPlane, Process, free_ports
+from tests.e2e.harness import ControlPlane
+from tests.e2e.helmchart import Installed, Right, right_of
+from tests.e2e.operator import Operator
 
 from karpenter.cli.up.applying import tutorial_manifests
 
@@ -18,58 +17,22 @@ pytestmark = pytest.mark.e2e
 Json = dict[str, Any]
 _LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/karpenter-leader-election"
 _NODECLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
+SELDOM = {
+    Right("karpenter.sh", "nodepools", "get"),  # after a conflict
+    Right("", "pods/eviction", "create"),  # no node of the tutorial goes while pods are on it
+    Right("", "pods", "delete"),  # past a deadline
+    Right("apps", "replicasets", "get"),  # stand-ins
+    Right("apps", "deployments", "get"),
+    Right("apps", "deployments", "patch"),
+}
+"""Rights that the tutorial gives no occasion to use."""
 _PODS = "/api/v1/namespaces/default/pods"
 
 
-class Operator:
-    """`karpenter run` against the control plane, and what can be asked of it."""
-
-    def __init__(self, plane: ControlPlane) -> None:
-        self.plane = plane
-        self.metrics_port, self.health_port = free_ports(2)
-        self.process: Process = plane.run("karpenter", self._command(), {**os.environ, "POD_NAME": "e2e-0"})
-
-    def _command(self) -> list[str]:
-        return [
-            *(sys.executable, "-m", "karpenter", "run"),
-            f"--kubeconfig={self.plane.kubeconfig}",
-            "--cloud-provider=kwok",
-            "--instance-catalogue=ec2",
-            f"--metrics-port={self.metrics_port}",
-            f"--health-probe-port={self.health_port}",
-            "--disable-leader-election=false",
-        ]
-
-    def stop(self) -> int:
-        """End it and return its exit code; from here on the control plane does not miss it."""
-        if self.process in self.plane.processes:
-            self.plane.processes.remove(self.process)
-        return self.process.stop()
-
-    def ready(self) -> bool:
-        """Whether /readyz says so."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.health_port}/readyz", timeout=5) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
-
-    def metrics(self) -> str:
-        """Return /metrics."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5) as answer:
-            text: str = answer.read().decode()
-            return text
-
-    def log(self, level: str) -> list[str]:
-        """Return the lines of its log of `level`, which is in capitals."""
-        lines = self.process.log.read_text("utf-8").splitlines()
-        return [line for line in lines if line.startswith("{") and f'"level":"{level}"' in line]
-
-
 @pytest.fixture(scope="module")
-def operator(plane: ControlPlane) -> Iterator[Operator]:
+def operator(plane: ControlPlane, installed: Installed) -> Iterator[Operator]:
     """Return an operator that is ready, with the tutorial's objects applied."""
-    running = Operator(plane)
+    running = Operator(plane, installed)
     try:
         seconds = plane.wait(running.ready, "the operator is ready")
         print(f"\noperator ready after {seconds:.1f} s")
@@ -172,6 +135,18 @@ def test_sigterm_ends_it_in_order(plane: ControlPlane, operator: Operator) -> No
     lease = plane.get(_LEASE)
     assert lease is not None
     assert not msgspec.json.decode(lease)["spec"].get("holderIdentity")
+
+
+def test_it_was_never_refused_a_right(plane: ControlPlane, operator: Operator) -> None:
+    """The chart's roles hold all that the operator does."""
+    refused = [e for e in plane.audited() if e.get("responseStatus", {}).get("code") == 403]
+    assert [(e["verb"], e["requestURI"]) for e in refused] == []
+
+
+def test_rights_that_it_has_are_rights_that_it_uses(plane: ControlPlane, installed: Installed) -> None:
+    """But for those that only drains, conflicts and stand-ins need."""
+    used = set(map(right_of, plane.audited()))
+    assert installed.rights() - used <= SELDOM
 
 
 def test_nothing_went_wrong(operator: Operator) -> None:

@@ -34,13 +34,15 @@ def _tell(line: str) -> None:
 
 
 class GoProgram(msgspec.Struct, frozen=True):
-    """A folder with a Go module whose root is a program."""
+    """A folder with a Go module whose root is a program, or that pins one among what it requires."""
 
     name: str
     """Of the binary, and of its folder in the cache."""
     sources: Path
     link_flags: tuple[str, ...] = ("-s", "-w")
     """What the linker is told; by default to leave out debugging tables."""
+    package: str = "."
+    """What is built: the module's root, or a program among what it requires."""
 
     def binary(
         self,
@@ -107,7 +109,7 @@ class GoProgram(msgspec.Struct, frozen=True):
                 str(result),
                 "-ldflags",
                 " ".join(self.link_flags),
-                ".",
+                self.package,
             ]
             _run(command, {**environ, **settings}, self.sources)
             result.rename(path)
