@@ -5,6 +5,7 @@ import asyncio
 from karpenter.base.virtualtime import run_virtual
 from karpenter.controllers.disruption.books import Books
 from karpenter.controllers.disruption.halts import Halts
+from karpenter.controllers.disruption.pauses import Pauses
 from karpenter.controllers.disruption.queue import CommandQueue
 from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
@@ -25,7 +26,7 @@ def test_later_commands_give_way_to_earlier_ones() -> None:
     async def scenario() -> None:
         async with environment(rooms=()) as env:
             context = env.operator.context
-            queue = CommandQueue(context, Halts(context), Books(context))
+            queue = CommandQueue(context, Halts(context), Pauses(context.clock), Books(context))
             looks: list[tuple[float, str, frozenset[str]]] = []
             began = env.clock.now()
 
@@ -70,7 +71,7 @@ def test_an_earlier_command_that_waits_still_is_reckoned_with() -> None:
     async def scenario() -> None:
         async with environment(rooms=()) as env:
             context = env.operator.context
-            queue = CommandQueue(context, Halts(context), Books(context))
+            queue = CommandQueue(context, Halts(context), Pauses(context.clock), Books(context))
             seen: dict[str, frozenset[str]] = {}
 
             async def validate(command: Command, going: frozenset[str]) -> None:

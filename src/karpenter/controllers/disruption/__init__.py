@@ -7,6 +7,7 @@ from karpenter.controllers.disruption.books import Books
 from karpenter.controllers.disruption.halts import Halts
 from karpenter.controllers.disruption.leftovers import Leftovers
 from karpenter.controllers.disruption.loop import DisruptionLoop
+from karpenter.controllers.disruption.pauses import Pauses
 from karpenter.controllers.disruption.queue import CommandQueue
 from karpenter.controllers.disruption.reporting import Reporter
 from karpenter.controllers.disruption.survey import Survey
@@ -19,10 +20,10 @@ __all__ = ["build"]
 def build(context: Context) -> list[Controller | Singleton]:
     """Return the two loops of disruption, the queue they share, and what watches over drift."""
     quick, thorough = searches.quick(), searches.thorough(context.settings)
-    halts, books = Halts(context), Books(context)
-    queue = CommandQueue(context, halts, books)
+    halts, pauses, books = Halts(context), Pauses(context.clock), Books(context)
+    queue = CommandQueue(context, halts, pauses, books)
     survey = Survey(context, lambda: queue.underway)
-    desk = Desk(context, survey, halts, books, context.executor.aside())
+    desk = Desk(context, survey, halts, pauses, books, context.executor.aside())
     queue.validate = SecondLook(context, survey, desk)
     reporter = Reporter(context, context.cluster.verdicts)
     first = DisruptionLoop(
@@ -41,7 +42,7 @@ def build(context: Context) -> list[Controller | Singleton]:
         "disruption.consolidation",
         thorough,
         survey=aside,
-        desk=Desk(context, aside, halts, books, context.executor.aside()),
+        desk=Desk(context, aside, halts, pauses, books, context.executor.aside()),
         queue=queue,
         reporter=reporter,
     )

@@ -8,12 +8,13 @@ from karpenter.controllers.context import Context
 from karpenter.controllers.disruption.books import Books
 from karpenter.controllers.disruption.halts import Halts
 from karpenter.controllers.disruption.patience import Patience
+from karpenter.controllers.disruption.pauses import Pauses
 from karpenter.controllers.disruption.survey import Survey, View
 from karpenter.disruption.budgets import Reason
 from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
 from karpenter.disruption.drift import drifted_since
-from karpenter.disruption.rounds import Decision, Policy, Round, Search
+from karpenter.disruption.rounds import Decision, Objection, Policy, Round, Search
 from karpenter.disruption.simulation import Simulator
 from karpenter.disruption.validation import Validity, validated
 from karpenter.disruption.verdicts import Verdict
@@ -37,6 +38,7 @@ class Desk:
         context: Context,
         survey: Survey,
         halts: Halts,
+        pauses: Pauses,
         books: Books,
         executor: Executor,
     ) -> None:
@@ -44,6 +46,7 @@ class Desk:
         self._context = context
         self._survey = survey
         self._halts = halts
+        self._pauses = pauses
         self._books = books
         self._executor = executor
         self._simulator: tuple[View, Simulator] | None = None
@@ -91,7 +94,7 @@ class Desk:
                 simulator=simulator,
                 catalogues=self._survey.catalogues,
                 policy=self._policy,
-                objection=self._books.objection(view.snapshot),
+                objection=_first_of(self._pauses.objection(), self._books.objection(view.snapshot)),
                 restarts=self._books.restarts(),
                 more=patience.more,
             ),
@@ -129,6 +132,13 @@ class Desk:
             candidates=_kept(a_round.candidates, why), eventual=_kept(a_round.eventual, why)
         )
         return free, held
+
+
+def _first_of(*objections: Objection) -> Objection:
+    def said(command: Command) -> Verdict | None:
+        return next(filter(None, (objection(command) for objection in objections)), None)
+
+    return said
 
 
 def _kept(candidates: Sequence[Candidate], why: dict[str, str]) -> tuple[Candidate, ...]:

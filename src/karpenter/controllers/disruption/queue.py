@@ -21,6 +21,7 @@ from karpenter.controllers.disruption.books import Books
 from karpenter.controllers.disruption.halts import Halts
 from karpenter.controllers.disruption.marks import Going, Marks
 from karpenter.controllers.disruption.notes import REPLACES, Note, note_of
+from karpenter.controllers.disruption.pauses import Pauses
 from karpenter.controllers.disruption.telling import CommandTeller
 from karpenter.controllers.disruption.underway import Underway, timeout_seconds
 from karpenter.controllers.disruption.undoing import Undoing
@@ -54,9 +55,10 @@ commands take before."""
 class CommandQueue:
     """The commands underway."""
 
-    def __init__(self, context: Context, halts: Halts, books: Books) -> None:
+    def __init__(self, context: Context, halts: Halts, pauses: Pauses, books: Books) -> None:
         self._context = context
         self._halts = halts
+        self._pauses = pauses
         self._books = books
         self.validate: Validate = _holds
         """The second look."""
@@ -332,6 +334,8 @@ class CommandQueue:
         if c.command.reason == "Drifted" and c.replacements:
             for pool in c.pools:
                 self._halts.succeeded(pool)
+        elif c.replacements:
+            self._pauses.succeeded(c.bought_from)
 
     async def _end_one(self, c: Underway, candidate: Candidate) -> bool:
         claim = candidate.node.claim
@@ -358,6 +362,8 @@ class CommandQueue:
             bought = bool(c.launched - c.ready)
             for pool in c.pools:
                 self._halts.failed(pool, why, bought=bought)
+        elif c.replacements:
+            self._pauses.failed(c.bought_from, why)
 
 
 async def _holds(command: Command, _: frozenset[str]) -> Command | None:

@@ -50,6 +50,11 @@ class Underway:
         """Names of the pools that lose nodes, sorted."""
         return sorted({candidate.pool.name for candidate in self.command.candidates})
 
+    @property
+    def bought_from(self) -> list[str]:
+        """Names of the pools that replacements are of, sorted; those that lose nodes if that is forgotten."""
+        return sorted({claim.pool.name for claim in self.command.replacements}) or self.pools
+
 
 def timeout_seconds(commands: int) -> float:
     """Return how long replacements may take while so many commands are underway: 10 minutes to an hour."""
