@@ -1,7 +1,9 @@
 """The real kubectl against `karpenter up`: the whole product as its users meet it."""
 
+import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -61,6 +63,16 @@ class Cluster:
         )
         assert done.returncode == code, f"kubectl {' '.join(args)}: {done.stdout}{done.stderr}"
         return done.stdout + done.stderr
+
+    def why(self, *args: str) -> str:
+        """Run `karpenter why`; return what it printed."""
+        command = [sys.executable, "-m", "karpenter", "why", *args]
+        environment = {**os.environ, **self._environment}
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=60, env=environment, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def rows(self, *args: str) -> list[list[str]]:
         """Return the table that `kubectl get` prints, by cells; the headings first."""
@@ -176,6 +188,34 @@ def test_an_invalid_pool_is_refused_with_the_field(cluster: Cluster, side: list[
     own = {**pool, "spec": {**pool["spec"], "template": {"spec": template}}}
     said = cluster.kubectl("apply", *side, "-f", "-", stdin=yaml.safe_dump(own), code=1)
     assert 'label "karpenter.sh/nodepool" is restricted' in said
+
+
+def test_the_pod_proxy_reaches_the_operator(cluster: Cluster) -> None:
+    """What `karpenter why` asks, kubectl can ask itself; metrics are behind the same port."""
+    pod = "/api/v1/namespaces/kube-system/pods/karpenter-0:8080/proxy"
+    answer = json.loads(cluster.kubectl("get", "--raw", f"{pod}/why/nodepool/default"))
+    assert (answer["kind"], answer["name"]) == ("nodepool", "default")
+    assert "karpenter_nodes_created_total" in cluster.kubectl("get", "--raw", f"{pod}/metrics")
+    assert "not found" in cluster.kubectl("get", "--raw", f"{pod.replace('-0', '-1')}/metrics", code=1)
+
+
+def test_the_command_that_why_prints_unlocks_the_pod(cluster: Cluster) -> None:
+    """A pod larger than any machine: the line that `karpenter why` prints is run as it is; the pod runs."""
+    cluster.kubectl("create", "deployment", "big", "--image=nginx")
+    cluster.kubectl("set", "resources", "deployment", "big", "--requests=cpu=2000")
+    cluster.kubectl("rollout", "status", "deployment", "big", "--timeout=3s", code=1)
+    waiting = ("get", "pods", "-l", "app=big", "--field-selector=spec.nodeName=", "-o", "name")
+    name = cluster.kubectl(*waiting).strip().removeprefix("pod/")
+    deadline = time.monotonic() + 20
+    said = cluster.why("pod", name)
+    while "kubectl patch" not in said and time.monotonic() < deadline:
+        said = cluster.why("pod", name)
+    assert "no instance type" in said
+    line = next(line for line in said.splitlines() if line.strip().startswith("kubectl patch"))
+    assert "patched" in cluster.kubectl(*shlex.split(line)[1:])
+    done = cluster.kubectl("rollout", "status", "deployment", "big", "--timeout=60s")
+    assert "successfully rolled out" in done
+    cluster.kubectl("delete", "deployment", "big")
 
 
 def test_a_drained_machine_loses_its_pods_to_others(cluster: Cluster) -> None:
