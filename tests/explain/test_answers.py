@@ -1,5 +1,7 @@
 """Answers about pods, nodes, NodePools and NodeClaims: what is said first, and what would change it."""
 
+import json
+from importlib import resources
 from typing import Any
 
 import msgspec
@@ -358,6 +360,8 @@ def test_answers_are_what_their_schema_says() -> None:
     assert msgspec.json.decode(msgspec.json.encode(answer), type=Answer) == answer
     described = json_schema()["$defs"]["Answer"]["properties"]
     assert set(msgspec.to_builtins(answer)) == set(described)
+    shipped = resources.files("karpenter.explain").joinpath("schema.json").read_text()
+    assert json.loads(shipped) == json.loads(json.dumps(json_schema())), "write json_schema() to it"
 
 
 def test_an_answer_in_words() -> None:

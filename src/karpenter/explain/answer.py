@@ -110,5 +110,5 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of an answer."""
+    """Return the JSON Schema of an answer; `schema.json` is this, written down."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Answer)}
