@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from karpenter.apis import labels
+from karpenter.apis.core import Pod
 from karpenter.disruption.command import Command
 from karpenter.disruption.restarts import Restarts
 from karpenter.disruption.rounds import Decision, Policy
@@ -81,7 +82,7 @@ def test_budgets_bound_the_set() -> None:
     assert told(decide(*nodes, remaining=1))[0] == ["b"]
     decision = decide(*nodes, remaining=0)
     assert decision.commands == ()
-    assert not decision.settled
+    assert (decision.settled, decision.bound) == (False, True)  # nothing new before budgets leave more
     assert {v.code for v in decision.verdicts} == {"budget"}
 
 
@@ -122,6 +123,19 @@ def test_the_clock_ends_the_search() -> None:
     decision = decide(*(a_machine(f"n{i}", MEDIUM, "1") for i in range(4)), steps=0)
     assert decision.commands == ()
     assert not decision.settled
+
+
+def test_a_glance_tries_few_sets_and_says_that_there_are_more() -> None:
+    """Whoever asked for no more has to look again, thoroughly, before all is as good as it can be."""
+    nodes = [a_machine(f"n{i}", LARGE, _pinned(f"n{i}")) for i in range(6)]
+    question = a_round(*nodes, types=TYPES)._replace(restarts=FREE)
+    thorough, glance = SetSearch()(question), SetSearch()(question._replace(attempts=1))
+    assert (thorough.commands, thorough.settled, thorough.bound) == ((), True, False)
+    assert (glance.commands, glance.settled, glance.bound) == ((), False, False)
+
+
+def _pinned(node: str) -> Pod:
+    return a_pod(f"p-{node}", cpu="1", node_name=node, node_selector={labels.KUBERNETES_HOSTNAME: node})
 
 
 def test_a_move_has_to_pay_for_its_restarts() -> None:

@@ -46,6 +46,7 @@ class Drift:
             verdicts=tuple(sorted(verdicts, key=lambda v: v.node)),
             eligible=len(drifted),
             settled=not commands and not allowance.bound,
+            bound=not commands and allowance.bound,
         )
 
     def _taking(self, candidate: Candidate, a_round: Round) -> Command | Verdict:

@@ -42,6 +42,7 @@ class Emptiness:
             verdicts=tuple(sorted(verdicts, key=lambda v: v.node)),
             eligible=eligible,
             settled=not allowance.bound,
+            bound=not chosen and allowance.bound,
         )
 
 

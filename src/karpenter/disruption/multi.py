@@ -49,6 +49,7 @@ class MultiNode:
             moves=tuple(probe.balance.weigh(command)) if command else (),
             eligible=len(eligible),
             settled=command is None and not late and not allowance.bound,
+            bound=command is None and not late and allowance.bound,
         )
 
 

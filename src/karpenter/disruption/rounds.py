@@ -52,6 +52,8 @@ class Round(NamedTuple):
     """What moving pods costs."""
     more: Callable[[], bool] = lambda: True
     """Whether the search may go on, for one more step."""
+    attempts: int | None = None
+    """How many sets of nodes a search over sets may try in full, at most; None: as many as it ever would."""
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +86,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     settled: bool = True
     """Everything was looked at, and no budget or clock stood in the way: until something changes, there is
     no need to look again."""
+    bound: bool = False
+    """Everything was looked at, but a budget stood in the way: there is no need to look again until something
+    changes, or budgets leave something else."""
 
 
 class Search(Protocol):

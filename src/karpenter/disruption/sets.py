@@ -74,6 +74,8 @@ class _Sweep:
         self._round = a_round
         self._probe = Probe(a_round, SetSearch.method)
         self._late = False
+        """Whether something was not looked at that might be another time."""
+        self._most_tries = min(_MOST_TRIES, a_round.attempts or _MOST_TRIES)
         self._standing = a_round.simulator.standing()
         self._standing.price(spender(Budget(steps=_PRICING_STEPS), None))
         eligible, self._verdicts = self._probe.eligible()
@@ -106,6 +108,7 @@ class _Sweep:
             moves=tuple(self._probe.moves),
             eligible=len(self._eligible),
             settled=command is None and not self._late and not allowance.bound,
+            bound=command is None and not self._late and allowance.bound,
         )
 
     def _why(self, name: str) -> Verdict:
@@ -145,7 +148,8 @@ class _Sweep:
         key = frozenset(names)
         if not names or key in self._tried:
             return None
-        if len(self._tried) >= _MOST_TRIES:
+        if len(self._tried) >= self._most_tries:
+            self._late = self._most_tries < _MOST_TRIES
             return None  # the same question would be answered alike: it is not asked again before a change
         if not self._round.more():
             self._late = True

@@ -55,6 +55,7 @@ class SingleNode:
             moves=tuple(probe.moves),
             eligible=len(eligible),
             settled=command is None and not late and not allowance.bound,
+            bound=command is None and not late and allowance.bound,
         )
 
     def _in_turn(self, candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -69,6 +69,7 @@ class StaticDrift:
             verdicts=tuple(sorted(verdicts, key=lambda v: v.node)),
             eligible=sum(map(len, pools.values())),
             settled=not commands and not allowance.bound,
+            bound=not commands and allowance.bound,
         )
 
     def _of_pool(

@@ -29,6 +29,7 @@ from karpenter.base.randomness import seeded
 from karpenter.cloudprovider import CloudProvider, ProviderContext
 from karpenter.embedded.apiserver import ApiServer
 from karpenter.embedded.cluster import EmbeddedCluster
+from karpenter.embedded.controllers.stages import KubeletLatencies
 from karpenter.embedded.inprocess import InProcessTransport
 from karpenter.embedded.store import Journal
 from karpenter.kube.client import Client
@@ -88,14 +89,19 @@ class World:
         catalogue: str = "generic",
         types_file: str = "",
         steps: int = 50,
+        latencies: KubeletLatencies | None = None,
+        watched: bool = True,
     ) -> None:
         self.clock = LoopClock()
         self.cloud = cloud
         self.faults = Faults()
-        self.kubernetes = EmbeddedCluster(clock=self.clock, rng=seeded(f"{seed}/cluster"), crds=load_crds())
+        self.kubernetes = EmbeddedCluster(
+            clock=self.clock, rng=seeded(f"{seed}/cluster"), crds=load_crds(), latencies=latencies
+        )
         self.store = self.kubernetes.server.store
         self.watchdog = Watchdog(self.clock.now)
-        self.store.journal = self.watchdog.take
+        if watched:  # it looks at every write, and remembers each
+            self.store.journal = self.watchdog.take
         self.client = Client(self.kubernetes.transport(), field_manager="user")
         self.runs = 0
         """How many operators there have been."""

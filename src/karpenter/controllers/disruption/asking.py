@@ -56,9 +56,10 @@ class Desk:
             min_values_strict=context.settings.min_values_policy != "BestEffort",
         )
 
-    async def ask(self, search: Search, view: View) -> Answer:
-        """Let `search` decide on `view`."""
+    async def ask(self, search: Search, view: View, *, attempts: int | None = None) -> Answer:
+        """Let `search` decide on `view`; see `Round.attempts`."""
         a_round, patience = await self.round(view)
+        a_round = a_round._replace(attempts=attempts)
         a_round, held = self._without_halted(search, a_round)
         a_round, awaited = _without_awaited(search.reason, a_round)
         decision: Decision = await self._executor.run(search, a_round)
@@ -69,6 +70,7 @@ class Desk:
             moves=decision.moves,
             eligible=decision.eligible + len(held),
             settled=decision.settled and not held and not patience.ran_out,
+            bound=decision.bound and not held and not patience.ran_out,
         )
         return Answer(replaced, patience.ran_out)
 

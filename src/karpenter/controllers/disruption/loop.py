@@ -3,16 +3,19 @@
 Two loops share the queue: one asks the methods that answer at once, the other those that search. So drift
 goes on while consolidation thinks, and nobody waits for anybody's second look.
 
-A method that had nothing to do, and nothing in its way, is asked again when something has changed.
+A method that had nothing to do is asked again when something has changed: the cluster, who may go, or what
+budgets leave. Searches that keep finding nothing take on less (`pacing`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import structlog
 
 from karpenter.controllers.context import Context
 from karpenter.controllers.disruption.asking import Desk
 from karpenter.controllers.disruption.leftovers import Leftovers
+from karpenter.controllers.disruption.pacing import THOROUGH, Effort, Pace
 from karpenter.controllers.disruption.queue import CommandQueue
 from karpenter.controllers.disruption.reporting import Reporter
 from karpenter.controllers.disruption.searches import waits
@@ -27,8 +30,16 @@ log = structlog.get_logger()
 _POLL_SECONDS = 10.0
 _UNSYNCED_SECONDS = 1.0
 
-Seen = tuple[float, tuple[tuple[str, ...], tuple[str, ...]]]
-"""What a method's answer depends on: when something last changed, and who may go."""
+
+class Seen(NamedTuple):
+    """What a method's answer depends on: with the same again, it would be the same again."""
+
+    changed_at: float
+    """When something last changed."""
+    who: tuple[tuple[str, ...], tuple[str, ...]]
+    """Who may go."""
+    remaining: Mapping[str, int]
+    """What budgets leave, by pool."""
 
 
 class DisruptionLoop:
@@ -55,6 +66,7 @@ class DisruptionLoop:
         self._reporter = reporter
         self._leftovers = leftovers
         self._settled: dict[Method, Seen] = {}
+        self._pace = Pace()
         self._told: Budgets | None = None
         self.controller = Singleton(
             name, self._pass, clock=context.clock, rng=context.rng, metrics=context.metrics
@@ -69,23 +81,35 @@ class DisruptionLoop:
         if self._leftovers is not None and view.budgets is not self._told:
             self._reporter.viewed(view)
             self._told = view.budgets  # the same object while nothing has changed
+        remaining = view.remaining
         for search in self._searches:
-            seen = view.unconsolidated_at, view.who
+            seen = Seen(view.unconsolidated_at, view.who, remaining[search.reason])
             if self._settled.get(search.method) == seen:
+                self._pace.forget(search.method)
                 continue
-            if await self._ask(search, view, seen):
+            effort = self._effort(search, view)
+            if effort is not None and await self._ask(search, view, seen, effort):
                 return Result(0.0)
         return Result(_POLL_SECONDS)
 
-    async def _ask(self, search: Search, view: View, seen: Seen) -> bool:
+    def _effort(self, search: Search, view: View) -> Effort | None:
+        if search.reason != "Underutilized":
+            return THOROUGH  # answers at once
+        return self._pace.effort(search.method, view.unconsolidated_at, self._context.clock.now())
+
+    async def _ask(self, search: Search, view: View, seen: Seen, effort: Effort) -> bool:
         """Ask one method; tell whether anything was begun."""
         began = self._context.clock.monotonic()
-        answer = await self._desk.ask(search, view)
+        answer = await self._desk.ask(search, view, attempts=effort.attempts)
         decision, seconds = answer.decision, self._context.clock.monotonic() - began
         self._reporter.decided(search, decision, view, seconds=seconds, ran_out=answer.ran_out)
         self._settled.pop(search.method, None)
-        if decision.settled and not decision.commands:
+        if (decision.settled or decision.bound) and not decision.commands:
             self._settled[search.method] = seen
+        if decision.commands:
+            self._pace.found(search.method, effort)
+        elif decision.eligible:
+            self._pace.rest(search.method, effort, self._context.clock.now())
         # From here nothing waits: what is accepted fits what is underway by now.
         accepted = False
         for command in decision.commands:
