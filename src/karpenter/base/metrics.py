@@ -69,6 +69,10 @@ class Metrics:
             for _, metric in sorted(self._metrics.items())
         }
 
+    def registered(self) -> tuple[MetricWrapperBase, ...]:
+        """Return every metric made so far, by name."""
+        return tuple(self._metrics[name] for name in sorted(self._metrics))
+
     def render(self) -> bytes:
         """Return everything in Prometheus' text format; up to tenths of a second for 10,000 series."""
         return generate_latest(self.registry)

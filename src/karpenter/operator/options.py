@@ -138,7 +138,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("health-probe-port", 8081, "port of /healthz and /readyz; 0 turns it off", _integer),
     Option("kube-client-qps", 200, "requests per second to the API server", _integer),
     Option("kube-client-burst", 300, "requests to the API server that may come at once", _integer),
-    Option("enable-profiling", False, "serve profiles on the metrics port", _boolean),
+    Option("enable-profiling", False, "accepted for compatibility; no profiles are served yet", _boolean),
     Option(
         "disable-controller-warmup", True, "accepted for compatibility; caches fill after election", _boolean
     ),

@@ -26,9 +26,11 @@ class PodMetrics:
         metrics = context.metrics
         self._state = Series(metrics, "karpenter_pods_state", "1 for each pod, with its state.", _NAMES)
         names = ["name", "namespace"]
-        self._unbound = Series(metrics, "karpenter_pods_unbound_time_seconds", "Age while not bound.", names)
+        self._unbound = Series(
+            metrics, "karpenter_pods_unbound_time_seconds", "Age of pods that are not bound.", names
+        )
         self._unstarted = Series(
-            metrics, "karpenter_pods_unstarted_time_seconds", "Age while not started.", names
+            metrics, "karpenter_pods_unstarted_time_seconds", "Age of pods that do not run yet.", names
         )
         self.controller = Singleton(
             "metrics.pod", self._refresh, clock=context.clock, rng=context.rng, metrics=metrics

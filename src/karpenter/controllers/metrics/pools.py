@@ -15,8 +15,10 @@ class PoolMetrics:
     def __init__(self, context: Context) -> None:
         self._context = context
         names = ["resource_type", "nodepool"]
-        self._limit = Series(context.metrics, "karpenter_nodepools_limit", "spec.limits.", names)
-        self._usage = Series(context.metrics, "karpenter_nodepools_usage", "status.resources.", names)
+        self._limit = Series(context.metrics, "karpenter_nodepools_limit", "What spec.limits allows.", names)
+        self._usage = Series(
+            context.metrics, "karpenter_nodepools_usage", "What is used, by status.resources.", names
+        )
         money = "USD per hour that a pool's machines cost, those on their way included."
         self._price = Series(context.metrics, "karpenter_nodepools_price_usd_per_hour", money, ["nodepool"])
         self._price_limit = Series(
@@ -26,7 +28,10 @@ class PoolMetrics:
             ["nodepool"],
         )
         self._all = Series(
-            context.metrics, "karpenter_cluster_price_usd_per_hour", "The same, all pools together.", []
+            context.metrics,
+            "karpenter_cluster_price_usd_per_hour",
+            "What all machines cost, USD per hour.",
+            [],
         )
         self._all_limit = Series(
             context.metrics, "karpenter_cluster_price_limit_usd_per_hour", "--cluster-price-limit.", []

@@ -58,7 +58,7 @@ class Meters:
         ).set_function(lambda: float(cluster.synced()))
         started = clock.monotonic()
         metrics.gauge(
-            "karpenter_cluster_state_unsynced_time_seconds", "For how long it has not been."
+            "karpenter_cluster_state_unsynced_time_seconds", "For how long not all of it has been read."
         ).set_function(lambda: 0.0 if cluster.synced() else clock.monotonic() - started)
         self._passes = 0
 

@@ -37,15 +37,21 @@ class PodMeters:
             f"{prefix}startup_duration_seconds", "From when a place was found for a pod until it was ready."
         )
         self._unbound = Series(
-            metrics, f"{prefix}unbound_time_seconds", "Since a place was found, while not bound.", _NAMES
+            metrics,
+            f"{prefix}unbound_time_seconds",
+            "Time of pods that are not bound since a place was found.",
+            _NAMES,
         )
         self._unstarted = Series(
-            metrics, f"{prefix}unstarted_time_seconds", "Since a place was found, while not ready.", _NAMES
+            metrics,
+            f"{prefix}unstarted_time_seconds",
+            "Time of pods that are not ready since a place was found.",
+            _NAMES,
         )
         self._undecided = Series(
             metrics,
             f"{prefix}scheduling_undecided_time_seconds",
-            "Since first seen, while undecided.",
+            "Time of undecided pods since they were first seen.",
             _NAMES,
         )
         self._pods = context.cache.informer(Pod)
