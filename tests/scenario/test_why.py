@@ -3,6 +3,7 @@
 The question goes the whole way: Lease, pod proxy, leader; the change is made as it is given, patch by patch.
 """
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,8 +11,9 @@ import msgspec
 import pytest
 
 from karpenter.apis.core import Node, Pod
+from karpenter.apis.karpenter import NodeClaim, NodePool
 from karpenter.base.virtualtime import run_virtual
-from karpenter.cli.why import WhyOptions, ask
+from karpenter.cli.why import MISTAKEN, Unanswered, WhyOptions, ask
 from karpenter.embedded.patches import json_patch
 from karpenter.explain.answer import Answer, Change
 from karpenter.explain.text import answer_text
@@ -290,3 +292,45 @@ def test_spot_for_spot_behind_its_gate() -> None:
             await w.until("the node is replaced", replaced(w, node.name), within=600)
 
     run_virtual(scenario())
+
+
+def test_everything_has_an_answer_at_any_moment() -> None:
+    """Machines come, drain and go: whatever is asked about is answered, or is gone by then."""
+    codes: Counter[str] = Counter()
+
+    async def all_asked(w: World) -> None:
+        for kind, objects in (
+            ("pod", await w.pods()),
+            ("node", await w.nodes()),
+            ("nodeclaim", await w.claims()),
+            ("nodepool", await w.client.list(NodePool)),
+        ):
+            for obj in objects:
+                try:
+                    codes[f"{kind}/{(await why(w, kind, obj.name)).code}"] += 1
+                except Unanswered as error:  # it is gone, or the operator does not know of it yet
+                    if error.code != MISTAKEN:
+                        raise
+
+    async def scenario() -> None:
+        async with world() as w:
+            await serve_operator(w)
+            four = {"key": CPU, "values": ["4"]}
+            await w.apply([node_class(delay="5s"), requires(four), disruption_budget("held", minAvailable=1)])
+            await w.apply([deployment("web", 6, cpu="1500m"), deployment("held", 1, cpu="1")])
+            await w.apply(deployment("lost", 1, nodeSelector={"team": "blue"}))
+            for step in range(60):
+                await w.wait(2)
+                await all_asked(w)
+                if step == 15:
+                    await w.scale("web", 1)
+                if step == 40:
+                    claims = await w.claims()
+                    await w.client.delete(NodeClaim, claims[0].name)
+
+    run_virtual(scenario())
+    seen = {
+        *("pod/expected", "pod/bound", "pod/requirements", "node/podDisruptionBudget", "node/nominated"),
+        *("nodeclaim/NodeNotReady", "node/deleting", "nodepool/ready"),
+    }
+    assert seen <= set(codes), dict(codes)

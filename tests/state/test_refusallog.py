@@ -40,6 +40,17 @@ def test_memory_is_bounded() -> None:
     assert (log.pods(), log.left_out) == ((), 0)
 
 
+def test_pods_that_are_expected_on_nodes_are_known() -> None:
+    """Until the next pass, or until they are gone; no more of them than of the others."""
+    log = RefusalLog(most=2)
+    log.replace([], 1.0, placed={"n1": ["a/1"], "n2": ["a/2", "a/3"]})
+    assert [log.place_of(f"a/{i}") for i in (1, 2, 3)] == ["n1", "n2", ""]
+    log.forget("a/1")
+    assert log.place_of("a/1") == ""
+    log.replace([], 2.0)
+    assert log.place_of("a/2") == ""
+
+
 def test_a_deleted_pod_is_forgotten_at_once() -> None:
     """A pod that is gone leaves nothing behind until the next pass."""
     log = RefusalLog()

@@ -111,7 +111,7 @@ async def ask(options: WhyOptions, transport: Transport) -> bytes:
 async def _through_api_server(
     options: WhyOptions, transport: Transport, path: str, query: dict[str, str]
 ) -> bytes:
-    pod = await leader(options, transport)
+    pod, renewed = await leader(options, transport)
     namespace = options.operator_namespace
     url = f"/api/v1/namespaces/{namespace}/pods/{pod}:{options.port}/proxy{path}"
     response = await transport.request("GET", url, query=query)
@@ -126,16 +126,16 @@ async def _through_api_server(
     if isinstance(error, NotFound):
         raise Unanswered(
             f"Lease {options.lease} is held by {pod!r}, which is no pod of namespace {namespace}: ask an "
-            "operator outside of the cluster with --address http://HOST:PORT (its --metrics-port)"
+            f"operator outside of the cluster with --address http://HOST:PORT (its --metrics-port){renewed}"
         )
     raise Unanswered(
         f"pod {namespace}/{pod} leads, and does not answer on port {options.port}: {error.message} "
-        "(--port is the operator's --metrics-port; 0 there turns answers off)"
+        f"(--port is the operator's --metrics-port; 0 there turns answers off){renewed}"
     )
 
 
-async def leader(options: WhyOptions, transport: Transport) -> str:
-    """Return the name of the pod that holds the Lease.
+async def leader(options: WhyOptions, transport: Transport) -> tuple[str, str]:
+    """Return the name of the pod that holds the Lease, and when it was renewed last, in words.
 
     Raises:
         Unanswered: when nobody does, or that may not be read.
@@ -158,7 +158,8 @@ async def leader(options: WhyOptions, transport: Transport) -> str:
     holder = lease.spec.holder_identity or ""
     if not holder:
         raise Unanswered(f"nobody holds Lease {namespace}/{name} right now: try again in a moment")
-    return holder.partition("_")[0]  # names of pods have no _; what follows tells processes of one pod apart
+    renewed = f"; the Lease was renewed last at {lease.spec.renew_time}" if lease.spec.renew_time else ""
+    return holder.partition("_")[0], renewed  # names of pods have no _; what follows tells processes apart
 
 
 def _body(response: Response) -> bytes:

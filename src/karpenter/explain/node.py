@@ -20,6 +20,8 @@ from karpenter.model.snapshot import NodeView
 _OF_PODS: frozenset[Code] = frozenset({"podDoNotDisrupt", "podDisruptionBudget"})
 NOT_FOR_IT: frozenset[Code] = frozenset({"static", "dynamic", "notEmpty", "empty", "notDrifted"})
 """What a method says of nodes that it is not for: nothing stands in their way."""
+PASSING: frozenset[Code] = frozenset({"queued", "noNode", "notInitialized", "deleting", "nominated"})
+"""What holds for a while of every node that comes, goes or is about to get pods."""
 _SHOWN = 5
 _TITLES: dict[Method | None, str] = {
     None: "every method",

@@ -11,7 +11,7 @@ from karpenter.disruption.budgets import UNLIMITED, Reason, budget_problems, poo
 from karpenter.disruption.verdicts import Verdict
 from karpenter.explain.answer import Answer, Finding
 from karpenter.explain.facts import Facts
-from karpenter.explain.node import NOT_FOR_IT, title_of
+from karpenter.explain.node import NOT_FOR_IT, PASSING, title_of
 from karpenter.explain.nodechanges import changes_for
 from karpenter.explain.words import plural, saving_text
 from karpenter.model.snapshot import NodeView
@@ -160,7 +160,7 @@ def _kept(nodes: list[NodeView], facts: Facts) -> list[Finding]:
             verdict = entry.verdict
             price = (facts.price(node.claim) or 0.0) if node.claim is not None else 0.0
             saving = verdict.saving if verdict.saving is not None else price if method is None else 0.0
-            if saving <= 0 or verdict.code in NOT_FOR_IT:
+            if saving <= 0 or verdict.code in NOT_FOR_IT or verdict.code in PASSING:
                 continue
             key = (method or "", verdict.code)
             before = most.get(key)

@@ -117,6 +117,10 @@ def _waiting(pod: Pod, facts: Facts, found: Sequence[Finding]) -> Answer:
         text = "kube-scheduler has not found it unschedulable (yet), so that no node is bought for it"
         return _answer(pod, facts, "notUnschedulable", text, more=said)
     refused = facts.refusals.of(pod_key(pod))
+    place = facts.refusals.place_of(pod_key(pod))
+    if refused is None and place:
+        text = f"it is expected on node/{place}, where it has room: kube-scheduler has yet to bind it"
+        return _answer(pod, facts, "expected", text, more={"node": place, **said})
     if refused is None:
         kept = facts.refusals.left_out
         text = f"more pods wait than are remembered ({kept} more)" if kept else "it is up in the next pass"

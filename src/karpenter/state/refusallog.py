@@ -5,7 +5,9 @@ are counted). Pods that are equal share their reasons, as in the plan that they 
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from types import MappingProxyType
 from typing import NamedTuple
 
 from karpenter.model.reasons import Refusal, Unschedulable
@@ -29,13 +31,23 @@ class RefusalLog:
         """Prepare; of more than `most` pods in one pass the first by key are kept."""
         self._most = most
         self._entries: dict[str, Refused] = {}
+        self._placed: dict[str, str] = {}
         self.left_out = 0
         """How many refused pods of the last pass are not kept."""
         self.passed_at: float | None = None
         """When the last pass was, epoch seconds; None before the first."""
 
-    def replace(self, refused: Iterable[Unschedulable], now: float) -> None:
-        """Take in a pass: these pods have no place, all others have one or want none."""
+    def replace(
+        self,
+        refused: Iterable[Unschedulable],
+        now: float,
+        *,
+        placed: Mapping[str, Iterable[str]] = MappingProxyType({}),
+    ) -> None:
+        """Take in a pass: `refused` pods have no place, all others have one or want none.
+
+        `placed` are those that are expected on nodes that are there, by node.
+        """
         every = sorted(refused, key=lambda each: each.pod)
         kept = every[: self._most]
         before = self._entries
@@ -44,15 +56,22 @@ class RefusalLog:
             for each in kept
         }
         self.left_out = len(every) - len(kept)
+        expected = ((pod, node) for node, pods in placed.items() for pod in pods)
+        self._placed = dict(islice(expected, self._most))
         self.passed_at = now
 
     def forget(self, pod: str) -> None:
         """Drop a pod that is gone."""
         self._entries.pop(pod, None)
+        self._placed.pop(pod, None)
 
     def of(self, pod: str) -> Refused | None:
         """Return why a pod has no place; None when it has one, or nothing is known."""
         return self._entries.get(pod)
+
+    def place_of(self, pod: str) -> str:
+        """Return the node that a pod was expected on in the last pass; empty: none that was there."""
+        return self._placed.get(pod, "")
 
     def pods(self) -> tuple[str, ...]:
         """Return the keys of the pods that are kept, sorted."""

@@ -162,7 +162,8 @@ class Provisioner:
         self._teller.placed(snapshot, plan, pods)
         self._teller.created(created, pods)
         self._teller.unschedulable(snapshot, plan, pods, self._catalogues)
-        self._teller.remember(demand, (*plan.unschedulable, *refused_claims(created)), snapshot.taken_at)
+        refused = (*plan.unschedulable, *refused_claims(created))
+        self._teller.remember(demand, refused, snapshot.taken_at, placed=plan.placements)
         return all(creation.claim is not None for creation in created)
 
     def _still_wanted(self, planned: PlannedClaim, pods: dict[str, Pod]) -> bool:

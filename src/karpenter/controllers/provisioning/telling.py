@@ -1,6 +1,7 @@
 """Telling pods, pools and metrics what a pass decided."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import structlog
 
@@ -103,8 +104,18 @@ class Teller:
             if error != NOT_OURS:
                 self._refuse(pod, error)
 
-    def remember(self, demand: Demand, refused: Iterable[Unschedulable], now: float) -> None:
-        """Keep why pods wait after this pass, for whoever asks, and count them by reason."""
+    def remember(
+        self,
+        demand: Demand,
+        refused: Iterable[Unschedulable],
+        now: float,
+        *,
+        placed: Mapping[str, Iterable[str]] = MappingProxyType({}),
+    ) -> None:
+        """Keep why pods wait after this pass, for whoever asks, and count them by reason.
+
+        `placed` are those that are expected on nodes that are there, by node.
+        """
         invalid = (
             Unschedulable(
                 pod=pod_key(pod), refusals=(Refusal(place="", constraint="unsupported", message=error),)
@@ -112,7 +123,7 @@ class Teller:
             for pod, error in demand.invalid
         )
         log = self._context.cluster.refusals
-        log.replace((*refused, *invalid), now)
+        log.replace((*refused, *invalid), now, placed=placed)
         self._meters.refused.replace({(name,): float(n) for name, n in sorted(log.counts().items())})
 
     def _tell_barren(self, pool: NodePool, by_min_values: bool) -> None:
