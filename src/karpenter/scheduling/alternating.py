@@ -7,7 +7,7 @@ Their order is the one in which kube-scheduler gave up on them: it notes that in
 versions of those that wait rise in the order of its queue, and it comes back to them in that order.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -29,17 +29,14 @@ def alternating(
     firm = [c for c in classes if c.profile.wide.firm and len(c.pods) > 1]
     if not firm:
         return list(claims)
-    versions = {pod_key(pod): pod.metadata.resource_version for pod in pods}
     place = {key: at for at, claim in enumerate(claims) for key in claim.pods}
-    for pod_class in firm:
-        slots: dict[Domain, list[int]] = {}
+    spread = [c for c in firm if len(_slots(c, c.pods, place, claims)) > 1]
+    if not spread:
+        return list(claims)
+    versions = {pod_key(pod): pod.metadata.resource_version for pod in pods}
+    for pod_class in spread:
         keys = _queued([key for key in pod_class.pods if key in place], versions)
-        for key in keys:
-            wanted = claims[place[key]].requirements
-            domain = tuple(wanted.single_value(label) for label in pod_class.profile.wide.keys)
-            slots.setdefault(domain, []).append(place[key])
-        if len(slots) < 2:
-            continue
+        slots = _slots(pod_class, keys, place, claims)
         taken = dict.fromkeys(slots, 0)
         for key in keys:
             domain = min(taken, key=lambda d: (-len(slots[d]), taken[d], d))
@@ -52,6 +49,18 @@ def alternating(
         msgspec.structs.replace(claim, pods=tuple(sorted(keys)))
         for claim, keys in zip(claims, contents, strict=True)
     ]
+
+
+def _slots(
+    pod_class: PodClass, keys: Iterable[str], place: Mapping[str, int], claims: Sequence[PlannedClaim]
+) -> dict[Domain, list[int]]:
+    """Return, by domain, the claims that are for the pods `keys` of a class, in their order."""
+    labels = pod_class.profile.wide.keys
+    slots: dict[Domain, list[int]] = {}
+    for at in [place[key] for key in keys if key in place]:
+        domain = tuple([claims[at].requirements.single_value(label) for label in labels])
+        slots.setdefault(domain, []).append(at)
+    return slots
 
 
 def _queued(keys: list[str], versions: dict[str, str]) -> list[str]:

@@ -63,6 +63,8 @@ class Ask(msgspec.Struct):
 
     def options(self) -> list[int]:
         """Return the variants that are as good as the present one, in order."""
+        if len(self.variants) == 1:
+            return [0]
         tier = self.demands.tier
         return [i for i, v in enumerate(self.variants) if v.tier == tier]
 

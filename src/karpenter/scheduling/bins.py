@@ -1,6 +1,7 @@
 """Planned nodes, as a table: what is still free on each, and who may still join at no extra price."""
 
 from collections.abc import Sequence
+from itertools import islice
 
 import msgspec
 import numpy as np
@@ -43,7 +44,8 @@ class BinTable:
         self._codes: Amounts = np.zeros(16, dtype=np.int64)
         """By bin: the number of what decides who may join."""
         self._kinds: dict[tuple[int, Requirements, int, float], int] = {}
-        self._admits: dict[tuple[int, Variant], bool] = {}
+        self._admits: dict[Variant, list[bool]] = {}
+        """By kind: whether pods of the variant may join."""
         self._crowd = topology.table()
 
     def __len__(self) -> int:
@@ -146,18 +148,14 @@ class BinTable:
 
     def _admitting(self, variant: Variant) -> Mask:
         """Return, by kind, whether pods of `variant` may join without making the node dearer."""
-        answers = np.zeros(len(self._kinds), dtype=np.bool_)
-        for (pool, requirements, chosen, price), code in self._kinds.items():
-            known = self._admits.get((code, variant))
-            if known is None:
-                space = self._spaces[pool]
-                merged = space.admit(requirements, variant)
-                known = not isinstance(merged, str) and bool(
-                    space.evaluate(merged).price[chosen] <= price + _EPSILON
-                )
-                self._admits[code, variant] = known
-            answers[code] = known
-        return answers
+        known = self._admits.setdefault(variant, [])
+        for pool, requirements, chosen, price in islice(self._kinds, len(known), None):
+            space = self._spaces[pool]
+            merged = space.admit(requirements, variant)
+            known.append(
+                not isinstance(merged, str) and bool(space.evaluate(merged).price[chosen] <= price + _EPSILON)
+            )
+        return np.array(known, dtype=np.bool_)
 
 
 def _most(space: PoolSpace, options: Mask, used: Amounts, wanted: Amounts, count: int) -> int:

@@ -147,10 +147,12 @@ class Buyer:
 
     def _ratio(self, pattern: Pattern) -> float:
         """Return the worth of the pods on a node for its price."""
-        worth = sum(self.asks[i].worth * count for i, count in pattern.counts.items())
-        held = [self.asks[i] for i in pattern.counts]
-        crowd = crowding(self.options, held, np.array([list(pattern.counts.values())]))
-        return worth / (pattern.price + self.options.node_fee + float(crowd[0]))
+        worth = sum([self.asks[i].worth * count for i, count in pattern.counts.items()])
+        cost = pattern.price + self.options.node_fee
+        if self.options.concentration_penalty > 0:
+            held = [self.asks[i] for i in pattern.counts]
+            cost += float(crowding(self.options, held, np.array([list(pattern.counts.values())]))[0])
+        return worth / cost
 
     @staticmethod
     def _roomy(space: PoolSpace, prices: Prices, ask: Ask, queue: Queue) -> Prices:

@@ -56,6 +56,8 @@ class Catalogue:
         self.types: Final = smallest(types) if one_size else by_size(types)
         types = self.types
         self.names: Final = tuple(t.name for t in types)
+        self.names_of_rows: Final = np.array([*self.names, ""], dtype=object)[:-1]
+        """The same, to be picked from by rows."""
         counts = Counter(self.names)
         self.twins: Final = tuple(i for i, name in enumerate(self.names) if counts[name] != 1)
         """The rows of types that are there in several sizes."""
@@ -85,8 +87,8 @@ class Catalogue:
         self._masks: dict[Requirement, Mask] = {}
         self._prices: dict[tuple[Requirements, frozenset[str], float], tuple[Prices, Prices]] = {}
         self._values: dict[str, Mask] = {}
-        self._capacity_types: dict[Requirements, list[str]] = {}
-        """By offering kind: its capacity type, empty where the requirements rule the kind out."""
+        self._capacity_types: dict[Requirements, dict[str, Mask]] = {}
+        """By what is required and capacity type: which types are sold so."""
         self._sold_as: Mask = np.zeros((len(types), len(kinds)), dtype=np.bool_)
         self._sold_as[self._offering_type, self._offering_kind] = True
         self.alphabetic: Final = np.argsort(np.argsort(self.names, kind="stable"), kind="stable")
@@ -152,12 +154,12 @@ class Catalogue:
         if known is None:
             if len(self._capacity_types) >= _KEPT_MASKS:
                 self._capacity_types.clear()
-            known = self._capacity_types[relevant] = [
-                "" if kind.intersects(relevant) else kind.single_value(labels.CAPACITY_TYPE)
-                for kind in self._offering_kinds
-            ]
-        sold = np.flatnonzero(self._sold_as[types].any(axis=0)).tolist()
-        return tuple(sorted({known[kind] for kind in sold} - {""}))
+            known = self._capacity_types[relevant] = {}
+            for number, kind in enumerate(self._offering_kinds):
+                name = "" if kind.intersects(relevant) else kind.single_value(labels.CAPACITY_TYPE)
+                if name:
+                    known[name] = known.get(name, False) | self._sold_as[:, number]
+        return tuple(sorted([name for name, sold in known.items() if sold[types].any()]))
 
     def sources(
         self, chosen: int, requirements: Requirements, well_known: frozenset[str], interruption_cost: float

@@ -1,5 +1,7 @@
 """Planned nodes, and the claims they become."""
 
+from itertools import chain
+
 import msgspec
 import numpy as np
 
@@ -47,7 +49,7 @@ def planned_claims(spaces: list[PoolSpace], bins: list[Bin], axis: Axis) -> list
                 requirements=shape.requirements,
                 instance_types=shape.instance_types,
                 requests=shape.requests,
-                pods=tuple(sorted(key for keys in planned.pods.values() for key in keys)),
+                pods=tuple(sorted(chain.from_iterable(planned.pods.values()))),
                 price=shape.price,
                 min_values_relaxed=planned.relaxed,
                 lot=shape.lot,
@@ -58,19 +60,19 @@ def planned_claims(spaces: list[PoolSpace], bins: list[Bin], axis: Axis) -> list
 
 def launched(space: PoolSpace, planned: Bin) -> int:
     """Return the type that the claim for `planned` gets if nothing keeps the cloud from its cheapest one."""
-    return _options(space, planned)[1][0] if space.catalogue.twins else int(_holding(space, planned)[1][0])
+    options = _options if space.catalogue.twins else _holding
+    return int(options(space, planned)[1][0])
 
 
 def _shape(space: PoolSpace, planned: Bin, axis: Axis) -> _Shape:
-    pattern, names = planned.pattern, space.catalogue.names
+    pattern, names = planned.pattern, space.catalogue.names_of_rows
     requirements, options = _options(space, planned)
     listed = _truncated(space, requirements, options)
-    rows = np.array(listed, dtype=np.int64)
-    daemons = space.overhead[rows].min(axis=0)
+    daemons = space.least_overhead(listed)
     shown = requirements.without(*SIMULATION_LABELS, LOT, labels.KUBERNETES_HOSTNAME, labels.NODE_NAME_FIELD)
-    instance_types = tuple([names[i] for i in listed])
+    instance_types = tuple(names[listed].tolist())
     added = [Requirement.of(labels.INSTANCE_TYPE, "In", instance_types)]
-    capacity_types = space.catalogue.capacity_types(rows, requirements)
+    capacity_types = space.catalogue.capacity_types(listed, requirements)
     if capacity_types:
         added.append(Requirement.of(labels.CAPACITY_TYPE, "In", capacity_types))
     if labels.CAPACITY_RESERVED in capacity_types and not lot_of(requirements):
@@ -84,15 +86,17 @@ def _shape(space: PoolSpace, planned: Bin, axis: Axis) -> _Shape:
     )
 
 
-def _options(space: PoolSpace, planned: Bin) -> tuple[Requirements, list[int]]:
+def _options(space: PoolSpace, planned: Bin) -> tuple[Requirements, Amounts]:
     """Return what the claim asks for, and the types that still hold the node's content, best first."""
-    requirements, found = _holding(space, planned)
-    options: list[int] = found.tolist()
+    requirements, options = _holding(space, planned)
     usd = space.evaluate(requirements).usd
     if space.offer.interruption_cost and not requirements.has_min_values:
         # The cloud goes by price alone: what is cheaper only because it is often interrupted is left out.
-        options = [i for i in options if usd[i] >= usd[options[0]]]
-    return in_one_size(space, requirements, planned.pattern.chosen, options)
+        options = options[usd[options] >= usd[options[0]]]
+    if not space.catalogue.twins:
+        return requirements, options
+    requirements, rows = in_one_size(space, requirements, planned.pattern.chosen, options.tolist())
+    return requirements, np.array(rows, dtype=np.int64)
 
 
 def _holding(space: PoolSpace, planned: Bin) -> tuple[Requirements, Amounts]:
@@ -110,7 +114,7 @@ def _holding(space: PoolSpace, planned: Bin) -> tuple[Requirements, Amounts]:
     return requirements, in_order[holding[in_order]]
 
 
-def _truncated(space: PoolSpace, requirements: Requirements, options: list[int]) -> list[int]:
+def _truncated(space: PoolSpace, requirements: Requirements, options: Amounts) -> Amounts:
     """Return the cheapest MAX_INSTANCE_TYPES of `options`, with enough different ones for minValues."""
     if len(options) <= MAX_INSTANCE_TYPES or not requirements.has_min_values:
         return options[:MAX_INSTANCE_TYPES]
@@ -120,14 +124,14 @@ def _truncated(space: PoolSpace, requirements: Requirements, options: list[int])
             continue
         values = space.catalogue.distinct_values(key)
         seen = np.zeros(values.shape[1], dtype=np.bool_)
-        for i in options:
+        for i in options.tolist():
             if seen.sum() >= requirement.min_values:
                 break
             if (values[i] & ~seen).any():
                 seen |= values[i]
                 needed[i] = None
-    for i in options:
+    for i in options.tolist():
         if len(needed) >= MAX_INSTANCE_TYPES:
             break
         needed[i] = None
-    return [i for i in options if i in needed]
+    return np.array([i for i in options.tolist() if i in needed], dtype=np.int64)

@@ -36,8 +36,6 @@ def in_one_size(
     space: PoolSpace, requirements: Requirements, chosen: int, options: list[int]
 ) -> tuple[Requirements, list[int]]:
     """Return what to require, and the `options` of which no other size can be had then, each type once."""
-    if not space.catalogue.twins:
-        return requirements, options
     names, price = space.catalogue.names, space.evaluate(requirements).price
     left_out = set(space.catalogue.twins).difference(options)
     doubtful = {names[i] for i in left_out if np.isfinite(price[i])}

@@ -47,7 +47,7 @@ class Axis:
 
     def resources(self, row: Amounts) -> Resources:
         """Return a row as a resource list, without what is zero."""
-        return {name: int(amount) for name, amount in zip(self.names, row, strict=True) if amount}
+        return {name: amount for name, amount in zip(self.names, row.tolist(), strict=True) if amount}
 
 
 class Daemon(msgspec.Struct, frozen=True):
@@ -135,6 +135,8 @@ class PoolSpace:
                     self.allocatable[row, axis.column[name]] = count
         self.overhead = np.zeros_like(self.allocatable)
         self.daemon_ports: list[tuple[Mask, frozenset[Port]]] = []
+        self._uneven: Amounts | None = None
+        """The resources of which daemons take more on some types than on others."""
         self._add_daemons(axis, daemons)
         # Column after column in memory: comparing whole rows is three times as fast.
         self.room = np.asfortranarray(self.allocatable - self.overhead)
@@ -422,6 +424,15 @@ class PoolSpace:
         for column in np.flatnonzero(used).tolist():
             fitting &= self.room[:, column] >= used[column]
         return fitting
+
+    def least_overhead(self, rows: Amounts) -> Amounts:
+        """Return what daemons take at least on whichever of the types `rows`."""
+        found: Amounts = self.overhead[rows[0]].copy()
+        if self._uneven is None:
+            self._uneven = np.flatnonzero((self.overhead != self.overhead[0]).any(axis=0))
+        for column in self._uneven.tolist():
+            found[column] = self.overhead[rows, column].min()
+        return found
 
     def achieved(self, requirements: Requirements, options: Mask) -> dict[str, int]:
         """Return, for each key whose minValues the `options` miss, how many values they have."""
