@@ -107,12 +107,15 @@ class Buyer:
         if founding:
             prices = self._roomy(space, prices, ask, queue)
         known = None if founding else self._recent.get((ask.home, start))
+        filled = None
         if known is not None and np.isfinite(prices[known.chosen]):
-            pattern, allowed = self._filled(space, known, start, queue, founding=False)
+            filled = pattern, allowed = self._filled(space, known, start, queue, founding=False)
             if self._ratio(pattern) >= known.ratio * _AS_GOOD and pattern.counts.get(ask.index):
                 return self._bought(ask.home, pattern, allowed, waiting, relaxed=start is not merged)
         choice = choose(space, start, prices, queue)
-        pattern, allowed = self._filled(space, choice, start, queue, founding=founding)
+        if filled is None or known is None or choice.counts or choice.chosen != known.chosen:
+            filled = self._filled(space, choice, start, queue, founding=founding)
+        pattern, allowed = filled
         if not pattern.counts.get(ask.index):
             return False
         if not founding:

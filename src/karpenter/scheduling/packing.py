@@ -14,7 +14,7 @@ from karpenter.model.problem import SolveOptions
 from karpenter.model.requirements import Requirements
 from karpenter.scheduling.asks import Ask
 from karpenter.scheduling.catalogue import Amounts, Mask, Prices
-from karpenter.scheduling.classes import Port
+from karpenter.scheduling.classes import Port, Variant
 from karpenter.scheduling.space import PoolSpace, conflicting
 from karpenter.scheduling.topology import Occupancy, Topology
 from karpenter.scheduling.waiting import Queue
@@ -70,7 +70,7 @@ def choose(space: PoolSpace, start: Requirements, prices: Prices, waiting: Queue
     candidates = _candidates(space, start, prices)
     cost = prices[candidates] + space.options.node_fee
     queue = waiting.front(_LOOKAHEAD)
-    wanted = waiting.wanted[:, : len(queue)].astype(np.float64)
+    wanted = waiting.wanted(slice(len(queue))).astype(np.float64)
     room = space.room[candidates][:, waiting.waiting.columns].T.astype(np.float64)
     limits = np.array([min(ask.most, ask.remaining) for ask in queue], dtype=np.int64)
     worth = np.array([ask.worth for ask in queue])
@@ -81,7 +81,12 @@ def choose(space: PoolSpace, start: Requirements, prices: Prices, waiting: Queue
     ratio = float(in_order[best] / cost[best])
     if len(queue) <= _FEW:
         few = ranking[:_PROMISING]
-        filled = _fill_by_worth(room[:, few], wanted, limits, joins[:, few], worth)
+        filled = np.zeros((len(few), len(queue)), dtype=np.int64)
+        able = np.flatnonzero(joins[:, few].any(axis=1))
+        if len(able) and not able[0]:
+            filled[:, able] = _fill_by_worth(
+                room[:, few], wanted[:, able], limits[able], joins[able][:, few], worth[able]
+            )
         ratios = np.round(filled @ worth / (cost[few] + crowding(space.options, queue, filled)), 9)
         winner = int(ratios.argmax())
         plain = 0.0 if space.options.concentration_penalty > 0 else in_order[best] / cost[best]
@@ -107,17 +112,22 @@ def _joinable(
     """Return, by class and type, whether the class can join those before without making it dearer."""
     joins = np.zeros((len(queue), len(candidates)), dtype=np.bool_)
     requirements = start
+    met: dict[Variant, bool] = {}
+    """Who asks for nothing but what the node is by now, or cannot join."""
     for position, ask in enumerate(queue):
-        merged = space.admit(requirements, ask.demands)
-        if isinstance(merged, str):
-            continue
-        if merged is requirements:
+        known = met.get(ask.demands)
+        if known is None:
+            merged = space.admit(requirements, ask.demands)
+            known = met[ask.demands] = merged is requirements
+            if not known and not isinstance(merged, str):
+                same = space.evaluate(merged).price[candidates] <= prices[candidates] + _EPSILON
+                if same.any():
+                    joins[position] = same
+                    requirements = merged
+                    met.clear()
+                continue
+        if known:
             joins[position] = joins[0] if position else True
-            continue
-        same = space.evaluate(merged).price[candidates] <= prices[candidates] + _EPSILON
-        if same.any():
-            joins[position] = same
-            requirements = merged
     return joins
 
 
@@ -143,13 +153,14 @@ def _fill_in_order(
 
 def _runs(queue: Sequence[Ask], joins: Mask) -> Iterator[tuple[int, int]]:
     """Yield where neighbours begin and end that take the same on the same types."""
-    alike = [False, *(joins[1:] == joins[:-1]).all(axis=1).tolist()]
+    alike = [False, *np.logical_and.reduce(joins[1:] == joins[:-1], axis=1).tolist()]
+    joining = np.logical_or.reduce(joins, axis=1).tolist()
     first = 0
     for last in range(1, len(queue) + 1):
         before, after = queue[first], queue[last] if last < len(queue) else None
         if after and alike[last] and after.needs == before.needs and after.worth == before.worth:
             continue
-        if joins[first].any():
+        if joining[first]:
             yield first, last
         first = last
 
@@ -164,14 +175,15 @@ def _fill_by_worth(room: Prices, wanted: Prices, limits: Amounts, joins: Mask, w
     rows = np.arange(room.shape[1])
     counts = np.zeros((room.shape[1], wanted.shape[1]), dtype=np.int64)
     counts[:, 0] = 1
+    able = joins.T & (counts < limits)
     with np.errstate(divide="ignore", invalid="ignore"):
         while True:
             share = wanted[0] / free[0, :, None]
             for resource in range(1, len(free)):
                 # What is not wanted of nothing is no number, and no hindrance.
                 np.fmax(share, wanted[resource] / free[resource, :, None], out=share)
-            sound: Mask = np.all(free >= 0, axis=0)
-            fits = (share <= 1) & joins.T & (counts < limits) & sound[:, None]
+            sound = free.min(axis=0) >= 0
+            fits = (share <= 1) & able & sound[:, None]
             if not fits.any():
                 return counts
             pick = np.where(fits, worth / share, -1.0).argmax(axis=1)
@@ -179,6 +191,7 @@ def _fill_by_worth(room: Prices, wanted: Prices, limits: Amounts, joins: Mask, w
             step = np.minimum(np.ceil(most * _STEP), (limits[pick] - counts[rows, pick]))
             step = np.where(fits[rows, pick], step, 0).astype(np.int64)
             counts[rows, pick] += step
+            able[rows, pick] &= counts[rows, pick] < limits[pick]
             free -= step * wanted[:, pick]
 
 
@@ -236,14 +249,16 @@ def fill(
 
     for position, count in choice.counts.items():
         add(position, count)
-    position, columns = 0, queue.waiting.columns.tolist()
-    while position < len(queue):
-        fits = _fitting(queue.wanted[:, position:], [room[column] for column in columns])
-        ahead = position + np.flatnonzero(fits & inside[queue.kind[position:]])
-        for at in ahead[:_STRETCH].tolist():
+    able = np.flatnonzero(admitted[queue.kind])
+    wanted, kind, columns = queue.wanted(able), queue.kind[able], queue.waiting.columns.tolist()
+    first = 0
+    while first < len(able):
+        fits = _fitting(wanted[:, first:], [room[column] for column in columns])
+        ahead = first + np.flatnonzero(fits & inside[kind[first:]])
+        for at in able[ahead[:_STRETCH]].tolist():
             if inside[queue.kind[at]]:
                 add(at, queue[at].remaining)
-        position = next(iter(ahead[_STRETCH:].tolist()), len(queue))
+        first = int(ahead[_STRETCH]) if len(ahead) > _STRETCH else len(able)
     return pattern
 
 

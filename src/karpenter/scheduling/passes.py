@@ -30,7 +30,7 @@ from karpenter.scheduling.space import (
     daemons_of,
 )
 from karpenter.scheduling.stock import Ledger
-from karpenter.scheduling.topology import Occupancy, Topology
+from karpenter.scheduling.topology import Occupancy, Profile, Topology
 from karpenter.scheduling.waiting import Waiting
 from karpenter.scheduling.whatif import WhatIf
 
@@ -89,6 +89,8 @@ class Pass:
         self.buyer = Buyer(self.spaces, topology, problem.options, self.asks, bins)
         self._merged: dict[object, Ask] = {}
         self._outlines: dict[int, Outline] = {}
+        self._alone: dict[Profile, tuple[Profile, int]] = {}
+        """By profile: the part that concerns single nodes, and how many such pods an empty node takes."""
         self._on_nodes_already: dict[tuple[int, Values], int] = {}
         self.dealt: dict[tuple[int, Values], int] = {}
         """How many pods of a class were sent to which domains."""
@@ -213,9 +215,15 @@ class Pass:
         return outline.ask(variants, pods, Origin(number, cell, len(pods)))
 
     def _outline(self, pod_class: PodClass) -> Outline:
-        profile = pod_class.profile.on_nodes
-        most = 1 if pod_class.ports else self.topology.allowance(profile, Occupancy.empty())
-        return Outline(pod_class, self.axis.vector(pod_class.requests), profile, most)
+        known = self._alone.get(pod_class.profile)
+        if known is None:
+            profile = pod_class.profile.on_nodes
+            known = self._alone[pod_class.profile] = (
+                profile,
+                self.topology.allowance(profile, Occupancy.empty()),
+            )
+        wanted = self.axis.vector(pod_class.requests)
+        return Outline(pod_class, wanted, known[0], 1 if pod_class.ports else known[1])
 
     def _refuse_dealt(self, dealing: Dealing, keys: Sequence[str]) -> None:
         """Say why no domain takes the rest of a class."""
@@ -247,8 +255,10 @@ class Pass:
                 if ask.home is not None:
                     homes.append((-self.spaces[ask.home].weight, ask.worth, ask.home, ask.variant))
             if homes:
-                ask.variant = min(homes)[3]
-                self.buyer.find_home(ask)
+                best = min(homes)[3]
+                if best != ask.variant:
+                    ask.variant = best
+                    self.buyer.find_home(ask)
                 return
             last = max(ask.options())
             if last + 1 >= len(ask.variants):

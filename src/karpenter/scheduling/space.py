@@ -40,10 +40,10 @@ class Axis:
 
     def vector(self, amounts: Mapping[str, int]) -> Amounts:
         """Return `amounts` as a row."""
-        row = np.zeros(len(self.names), dtype=np.int64)
+        row = [0] * len(self.names)
         for name, amount in amounts.items():
             row[self.column[name]] = amount
-        return row
+        return np.array(row, dtype=np.int64)
 
     def resources(self, row: Amounts) -> Resources:
         """Return a row as a resource list, without what is zero."""

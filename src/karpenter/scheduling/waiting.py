@@ -180,8 +180,8 @@ class Queue:
     def __init__(self, waiting: Waiting, order: Amounts) -> None:
         """Take the asks of `waiting` at the positions `order`."""
         self.waiting = waiting
+        self._positions = order
         self._order: list[int] = order.tolist()
-        self.wanted: Amounts = waiting.wanted[:, order]
         self.kind: Amounts = waiting.kind[order]
 
     def __len__(self) -> int:
@@ -191,6 +191,11 @@ class Queue:
     def __getitem__(self, position: int) -> Ask:
         """Return one of them."""
         return self.waiting.asks[self._order[position]]
+
+    def wanted(self, positions: Amounts | slice) -> Amounts:
+        """Return what a pod wants, by resource and ask, of those at some positions in the queue."""
+        found: Amounts = self.waiting.wanted[:, self._positions[positions]]
+        return found
 
     def front(self, count: int) -> list[Ask]:
         """Return the first `count` of them."""
