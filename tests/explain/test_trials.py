@@ -237,7 +237,7 @@ def valued_at(problem: Problem) -> Finding:
     finding = Finding(
         about="every method", code="doNotDisrupt", message="no", saving_per_hour=0.5, saving_at_most=True
     )
-    return valued(problem, 0.5, finding, solve)
+    return valued(problem, a_view("gone", pods=problem.pods), 0.5, finding, solve)
 
 
 def test_what_a_protected_node_is_kept_from() -> None:
@@ -251,11 +251,24 @@ def test_what_a_protected_node_is_kept_from() -> None:
 
 def test_a_protected_node_whose_pods_have_no_other_place() -> None:
     """The next obstacle is named with the first: lifting the protection would not be enough."""
-    found = valued_at(a_problem([a_pod(cpu="9")], instance_types=TYPES))
+    pod = a_pod(host_ports=[80])
+    daemon = a_pod("daemon", owner=an_owner("DaemonSet"), host_ports=[80])
+    found = valued_at(a_problem([pod], instance_types=TYPES, daemons=[daemon]))
     assert found.message == "no; without that, 1 of its pods would have no place"
     assert (found.saving_per_hour, found.saving_at_most) == (None, False)
-    assert found.detail["strandedPods"] == ["default/pod"]
-    assert "no instance type has enough resources" in found.detail["strandedBecause"]
+    assert "host ports conflict" in found.detail["stranded"]["default/pod"]
+
+
+def test_what_its_pods_need_besides_is_added() -> None:
+    """A node that stays for a limit of its pool: the patch raises it by what the replacement takes."""
+    pods = [a_pod(f"p{i}", cpu="2") for i in range(2)]
+    problem = a_problem(pods, pools=[FULL], instance_types=TYPES)
+    finding = Finding(about="drift", code="noPlace", message="no", remedy="raise limits.nodes by 1")
+    found = valued(problem, a_view("gone", pods=pods), 0.5, finding, solve)
+    assert (found.works, found.message) == (True, "no")
+    assert [patch_of(change) for change in found.changes] == [[("replace", "/spec/limits/nodes", "3")]]
+    assert found.saving_per_hour == pytest.approx(-0.3)
+    assert sorted(found.detail["stranded"]) == ["default/p0", "default/p1"]
 
 
 def test_what_cannot_be_tried_is_left_as_it_is() -> None:

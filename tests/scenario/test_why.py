@@ -334,3 +334,28 @@ def test_everything_has_an_answer_at_any_moment() -> None:
         *("nodeclaim/NodeNotReady", "node/deleting", "nodepool/ready"),
     }
     assert seen <= set(codes), dict(codes)
+
+
+def test_a_drifted_node_without_room_for_its_replacement() -> None:
+    """The pool's limit leaves no second node: the answer raises it by what that takes, and the node goes."""
+
+    async def scenario() -> None:
+        async with world() as w:
+            await serve_operator(w)
+            sized = [{"key": CPU, "operator": "In", "values": ["16"]}]
+            await w.apply([node_class(), pool(requirements=sized, limits={"cpu": "20"})])
+            await w.apply(deployment("web", 1, cpu="500m"))
+            await w.until_replicas("web", 1)
+            (node,) = await w.nodes()
+            await w.apply(pool(requirements=sized, limits={"cpu": "20"}, labels={"team": "blue"}))
+            await w.wait(60)
+            answer = await why(w, "node", node.name)
+            assert answer.code == "noPlace"
+            assert answer.findings[0].about == "drift"
+            assert "exceed limits for nodepool" in answer.summary
+            (change,) = answer.changes
+            assert [(o.op, o.path, o.value) for o in change.patch] == [("replace", "/spec/limits/cpu", "32")]
+            await make(w, answer.changes)
+            await w.until("the node is replaced", replaced(w, node.name), within=300)
+
+    run_virtual(scenario())

@@ -3,7 +3,7 @@
 import msgspec
 
 from karpenter.apis import labels
-from karpenter.apis.conditions import get
+from karpenter.apis.conditions import get, is_true
 from karpenter.base.quantity import format_resources
 from karpenter.base.timestamps import format_time
 from karpenter.disruption import obstacles
@@ -127,8 +127,9 @@ def _with(finding: Finding, changes: tuple[Change, ...], pods: int) -> Finding:
 
 
 def _verdicts(node: NodeView, facts: Facts) -> tuple[Finding, ...]:
-    """Return what each method said last: what stands in the way of most dollars first."""
+    """Return what each method said last: what a drifted node waits for, then what costs most."""
     found = []
+    drifted = node.claim is not None and is_true(node.claim.status.conditions, "Drifted")
     entries = facts.verdicts.of(node.name)
     pool = facts.pool(node.nodepool)
     other: Method = "drift" if pool is not None and pool.static else "staticDrift"
@@ -136,7 +137,8 @@ def _verdicts(node: NodeView, facts: Facts) -> tuple[Finding, ...]:
         entry = entries.get(method) if method != other else None
         if entry is not None:
             verdict = entry.verdict
-            rank = (verdict.code in NOT_FOR_IT, -(verdict.saving or 0.0), order)
+            wanted = drifted and method in ("drift", "staticDrift")
+            rank = (verdict.code in NOT_FOR_IT, not wanted, -(verdict.saving or 0.0), order)
             found.append((rank, _finding(verdict, node, facts, entry.at)))
     return tuple(finding for _, finding in sorted(found, key=lambda each: each[0]))
 

@@ -26,7 +26,7 @@ def _lines(answer: Answer) -> Iterator[str]:
     if answer.remedy or answer.changes:
         yield f"to change that: {answer.remedy or 'make this change'}"
         yield from _changes(answer.changes)
-        if answer.findings and answer.findings[0].works:
+        if answer.kind == "pod" and answer.findings and answer.findings[0].works:
             yield f"  tried: it then has a place, for {_cost(answer.findings[0])}"
     if not answer.findings:
         return
@@ -46,7 +46,7 @@ def _finding(finding: Finding, *, brief: bool) -> Iterator[str]:
         fallen = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
         if fallen:
             yield f"      of {types} instance types fail by: {fallen}"
-    if finding.works is False:
+    if finding.works is False and not brief:
         yield "      not enough by itself: " + (finding.remedy or "nothing is known that would be")
     elif finding.remedy and not brief:
         yield f"      to change that: {finding.remedy}"

@@ -6,7 +6,7 @@ The solver is asked again with the change made. Where something else stands in t
 that is made, too, and so on: what comes out is everything that it takes, together.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -20,7 +20,8 @@ from karpenter.explain.patching import patched
 from karpenter.explain.podchanges import changes_for, template_of
 from karpenter.model.pods import pod_key
 from karpenter.model.problem import Plan, PoolOffer, Problem
-from karpenter.model.reasons import Refusal
+from karpenter.model.reasons import Unschedulable
+from karpenter.model.snapshot import NodeView
 from karpenter.scheduling.purse import PRICE
 
 _MOST_FINDINGS = 6
@@ -35,6 +36,8 @@ class _Tried(NamedTuple):
     price: float
     """USD per hour that it takes to place the pod."""
     changes: tuple[Change, ...]
+    stranded: dict[str, str]
+    """Why pods had no place before anything but what was asked for was changed, by pod."""
 
 
 def tried(
@@ -49,33 +52,11 @@ def tried(
     done = []
     for number, finding in enumerate(findings):
         if number < _MOST_FINDINGS and finding.changes and not any(c.option for c in finding.changes):
-            finding = _with(finding, _try(problem, pod, finding, solve))
+            outcome = _Attempt(problem, [pod], finding.about, solve).run(finding.changes)
+            finding = _with(finding, outcome)
         done.append(finding)
     order = {True: 0, None: 1, False: 2}
     return sorted(done, key=lambda f: (order[f.works], f.price_per_hour or 0.0, not f.changes, not f.remedy))
-
-
-def valued(problem: Problem, price: float, finding: Finding, solve: Callable[[Problem], Plan]) -> Finding:
-    """Return a finding that keeps a node with what disrupting the node would save, if it could be.
-
-    `problem` is about the node's pods in the cluster without the node, `price` what it costs, USD per hour.
-    """
-    try:
-        plan = solve(problem)
-    except ValueError:
-        return finding  # a quantity that cannot be read: the bound is all there is
-    if plan.unschedulable:
-        first = plan.unschedulable[0]
-        text = f"{finding.message}; without that, {len(plan.unschedulable)} of its pods would have no place"
-        left_out = {"strandedPods": [u.pod for u in plan.unschedulable], "strandedBecause": str(first)}
-        return replace(
-            finding,
-            message=text,
-            saving_per_hour=None,
-            saving_at_most=False,
-            detail={**finding.detail, **left_out},
-        )
-    return replace(finding, saving_per_hour=round(price - plan.cost, 6), saving_at_most=False)
 
 
 def _with(finding: Finding, outcome: _Tried) -> Finding:
@@ -84,36 +65,79 @@ def _with(finding: Finding, outcome: _Tried) -> Finding:
     return replace(finding, works=True, price_per_hour=outcome.price, changes=outcome.changes)
 
 
-def _try(problem: Problem, pod: Pod, finding: Finding, solve: Callable[[Problem], Plan]) -> _Tried:
-    changes: tuple[Change, ...] = ()
-    more = finding.changes
-    for _ in range(_MOST_STEPS):
-        changes = _together(changes, more)
-        try:
-            problem = _made(problem, more)
-            plan = solve(problem)
-        except (ValueError, KeyError, IndexError):
-            return _Tried(False, 0.0, ())  # e.g. a template that no longer is what the pod shows
-        if not plan.unschedulable:
-            return _Tried(True, round(plan.cost, 6), changes)
-        refusals = plan.unschedulable[0].refusals
-        same = (r for r in refusals if r.place == finding.about)
-        refusal = next(same, refusals[0] if refusals else None)
-        if refusal is None or (
-            refusal.constraint == "topologySpread" and not pod.spec.topology_spread_constraints
-        ):
-            break  # the cluster's own spread is written down nowhere in the pod's template
-        more = _next(problem, refusal)
-        if not more or any(step in more for step in changes):
-            break
-    return _Tried(False, 0.0, ())
+def valued(
+    problem: Problem, node: NodeView, price: float, finding: Finding, solve: Callable[[Problem], Plan]
+) -> Finding:
+    """Return a finding that keeps `node` with what disrupting it would save, and what that takes besides.
+
+    `problem` is about the node's pods in the cluster without the node, `price` what it costs, USD per hour.
+    Where pods would have no place, changes that give them one are added; where none are known, there are
+    none left.
+    """
+    outcome = _Attempt(problem, node.pods, f"{_POOL}{node.nodepool}", solve).run(())
+    if outcome.works and not outcome.changes:
+        return replace(finding, saving_per_hour=round(price - outcome.price, 6), saving_at_most=False)
+    if finding.code != "noPlace":
+        text = f"{finding.message}; without that, {len(outcome.stranded)} of its pods would have no place"
+        finding = replace(finding, message=text)
+    finding = replace(
+        finding,
+        saving_at_most=False,
+        works=outcome.works,
+        detail={**finding.detail, "stranded": outcome.stranded},
+    )
+    if not outcome.works:
+        return replace(finding, saving_per_hour=None, changes=())
+    return replace(
+        finding,
+        saving_per_hour=round(price - outcome.price, 6),
+        changes=_together(finding.changes, outcome.changes),
+    )
 
 
-def _next(problem: Problem, refusal: Refusal) -> tuple[Change, ...]:
-    """Return what removes the reason that is left."""
-    pools = {f"{_POOL}{offer.pool.name}": offer.pool for offer in problem.pools}
-    found = changes_for(problem.pods[0], refusal, pools.get(refusal.place))
-    return () if any(change.option for change in found) else found
+class _Attempt:
+    """Changes made one after the other until all pods of a problem have a place."""
+
+    def __init__(
+        self, problem: Problem, pods: Iterable[Pod], place: str, solve: Callable[[Problem], Plan]
+    ) -> None:
+        """Begin; `pods` are those of `problem` as they are stored, `place` is where they should go."""
+        self._problem = problem
+        self._pods = {pod_key(pod): pod for pod in pods}
+        self._place = place
+        self._solve = solve
+
+    def run(self, more: tuple[Change, ...]) -> _Tried:
+        """Return what making `more`, and what has to follow it, comes to."""
+        changes: tuple[Change, ...] = ()
+        stranded: dict[str, str] = {}
+        for _ in range(_MOST_STEPS):
+            try:
+                self._problem = _made(self._problem, more)
+                changes = _together(changes, more)
+                plan = self._solve(self._problem)
+            except (ValueError, KeyError, IndexError):
+                break  # e.g. a template that no longer is what the pod shows
+            if not plan.unschedulable:
+                return _Tried(True, round(plan.cost, 6), changes, stranded)
+            stranded = stranded or {each.pod: str(each) for each in plan.unschedulable}
+            before, more = more, self._next(plan.unschedulable[0])
+            if not more or more == before:
+                break
+        return _Tried(False, 0.0, (), stranded)
+
+    def _next(self, refused: Unschedulable) -> tuple[Change, ...]:
+        """Return what removes a reason that is left; where the pod should go, if that is known."""
+        pools = {f"{_POOL}{offer.pool.name}": offer.pool for offer in self._problem.pools}
+        pod = next(pod for pod in self._problem.pods if pod_key(pod) == refused.pod)
+        spread = self._pods[refused.pod].spec.topology_spread_constraints
+        for refusal in sorted(refused.refusals, key=lambda r: r.place != self._place):
+            if refusal.constraint == "topologySpread" and not spread:
+                continue  # the cluster's own spread is written down nowhere in the pod's template
+            found = changes_for(pod, refusal, pools.get(refusal.place))
+            if found and not any(change.option for change in found):
+                return found
+        return ()
 
 
 def _together(before: tuple[Change, ...], more: Sequence[Change]) -> tuple[Change, ...]:
@@ -131,23 +155,28 @@ def _together(before: tuple[Change, ...], more: Sequence[Change]) -> tuple[Chang
 
 
 def _made(problem: Problem, changes: Sequence[Change]) -> Problem:
-    """Return `problem` with changes made to its pod and to its pools.
+    """Return `problem` with changes made to its pods and to its pools.
 
     Raises:
         ValueError: when one cannot be made.
     """
     for change in changes:
-        if change.kind == "NodePool":
-            problem = _with_pool(problem, change)
-        else:
-            pod = _with_template(problem.pods[0], change)
-            pending = tuple(pod if pod_key(p) == pod_key(pod) else p for p in problem.snapshot.pending)
-            problem = replace(problem, pods=(pod,), snapshot=replace(problem.snapshot, pending=pending))
+        change_one = _with_pool if change.kind == "NodePool" else _with_template
+        problem = change_one(problem, change)
     return problem
 
 
-def _with_template(pod: Pod, change: Change) -> Pod:
-    return patched(pod, change.patch, template_of(pod).root)
+def _with_template(problem: Problem, change: Change) -> Problem:
+    def new(pod: Pod) -> Pod:
+        template = template_of(pod)
+        same = (template.kind, template.namespace, template.name)
+        if same != (change.kind, change.namespace, change.name):
+            return pod
+        return patched(pod, change.patch, template.root)
+
+    pending = tuple(new(pod) for pod in problem.snapshot.pending)
+    snapshot = replace(problem.snapshot, pending=pending)
+    return replace(problem, pods=tuple(new(pod) for pod in problem.pods), snapshot=snapshot)
 
 
 def _with_pool(problem: Problem, change: Change) -> Problem:

@@ -68,8 +68,10 @@ class Why:
     async def _tried(self, answer: Answer, facts: Facts) -> Answer:
         """Return an answer with what only the solver can tell: whether changes for a pod work, what keeping a
         node costs."""
-        if answer.kind in ("node", "nodeclaim") and answer.findings and answer.findings[0].saving_at_most:
-            return await self._valued(answer, facts)
+        if answer.kind in ("node", "nodeclaim") and answer.findings:
+            first = answer.findings[0]
+            worth_it = first.saving_at_most or first.code == "noPlace"
+            return await self._valued(answer, facts) if worth_it else answer
         pod = facts.pod(answer.name, answer.namespace) if answer.kind == "pod" else None
         if pod is None or pod.spec.node_name or not any(finding.changes for finding in answer.findings):
             return answer
@@ -85,9 +87,14 @@ class Why:
             return answer
         without = considered(facts.snapshot, frozenset({node.provider_id}))
         problem = self._problem(without, [pod for pod in node.pods if is_reschedulable(pod)], facts)
-        first, *others = answer.findings
-        first = await self._executor.run(valued, problem, price, first, _plain_plan)
-        return msgspec.structs.replace(answer, findings=(first, *others))
+        before, *others = answer.findings
+        first = await self._executor.run(valued, problem, node, price, before, _plain_plan)
+        return msgspec.structs.replace(
+            answer,
+            summary=answer.summary.replace(before.message, first.message),
+            findings=(first, *others),
+            changes=first.changes,
+        )
 
     def _problem(self, snapshot: Snapshot, pods: Sequence[Pod], facts: Facts) -> SolverProblem:
         catalogues = {pool.name: facts.catalogue(pool.name) for pool in snapshot.nodepools}
