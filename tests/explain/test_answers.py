@@ -311,6 +311,14 @@ def test_a_claim_says_what_its_node_lacks() -> None:
     assert [f.message for f in answer.findings[1:3]] == ["True", "True"]
 
 
+def test_a_claim_that_goes_before_it_was_launched() -> None:
+    """There is no node, and nothing to wait for: only since when."""
+    claim = a_nodeclaim("c", deleted="2026-01-01T00:00:00Z")
+    answer = explain_nodeclaim(claim, some_facts(claims=[claim]))
+    assert (answer.code, answer.findings) == ("deleting", ())
+    assert answer.summary == "it is being deleted since 2026-01-01T00:00:00Z"
+
+
 def test_a_launch_that_fails_is_said_with_the_clouds_words() -> None:
     """Reason and message of the condition, and when it is given up on."""
     launched = Condition(
@@ -340,6 +348,25 @@ def test_a_pool_names_the_largest_saving_that_is_blocked() -> None:
         "it buys nodes for pods; disrupting node/node would save $0.2000/h: because payback"
     )
     assert answer.facts["verdicts"] == "consolidation payback: 1"
+
+
+def test_a_pool_at_its_limit_names_the_pods_that_wait_for_it() -> None:
+    """Its own limit binds before savings do; the patch raises it."""
+    refusal = Refusal(
+        place="nodepool/default",
+        constraint="limits",
+        message="all exceed limits",
+        remedy="raise limits.cpu by 2",
+        detail={"raise": {"cpu": "2"}},
+    )
+    refused = [Unschedulable(pod=f"default/p{i}", refusals=(refusal,)) for i in range(3)]
+    pool, view = a_nodepool(limits={"cpu": "8"}), a_view()
+    verdict = a_verdict("payback", saving=0.2)
+    facts = some_facts(nodes=[view], pools=[pool], verdicts=[verdict], refused=refused, types=[TYPE])
+    answer = explain_nodepool(pool, facts)
+    assert (answer.code, answer.remedy) == ("limits", "raise limits.cpu by 2")
+    assert "; 3 waiting pods without a place: all exceed limits" in answer.summary
+    assert patches(answer) == [("NodePool", "default", [("replace", "/spec/limits/cpu", "10")])]
 
 
 def test_a_pool_that_does_not_buy_says_why() -> None:

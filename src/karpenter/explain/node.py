@@ -34,39 +34,36 @@ _TITLES: dict[Method | None, str] = {
 
 def explain_node(node: NodeView, facts: Facts) -> Answer:
     """Return why nothing disrupts the node: what keeps it from all methods, else what each one says."""
-    common = {"kind": "node", "name": node.name, "at": format_time(facts.now), "facts": _facts(node, facts)}
-    if not node.managed:
-        text = "it is not Karpenter's: it has no NodeClaim, and is left alone"
-        return Answer(**common, code="noClaim", summary=text)  # type: ignore[arg-type]
-    if node.marked_for_deletion:
-        drain = _drain(node, facts, going=True)
-        text = "it is on its way out" + (f"; {drain[0].message}" if drain else "")
-        remedy, changes = (drain[0].remedy, drain[0].changes) if drain else ("", ())
-        return Answer(
-            **common,  # type: ignore[arg-type]
-            code="deleting",
-            summary=text,
-            findings=drain,
-            remedy=remedy,
-            changes=changes,
-        )
-    blocked = _blocked(node, facts)
-    said = (*blocked, *_verdicts(node, facts))
-    first = said[0] if said else None
-    if first is None:
-        code, summary = "notLookedAt", "nothing is known of it yet: it is looked at in the next pass"
-    elif first.code in NOT_FOR_IT:
-        code, summary = first.code, f"nothing calls for its disruption: {first.message}"
-    else:
-        code, summary = first.code, f"it stays: {first.message}"
+    code, summary, findings = _standing(node, facts)
+    first = findings[0] if findings else None
+    binds = (first is not None and first.code == code) or node.marked_for_deletion
     return Answer(
-        **common,  # type: ignore[arg-type]
+        kind="node",
+        name=node.name,
+        at=format_time(facts.now),
         code=code,
         summary=summary,
-        findings=(*said, *_drain(node, facts, going=False)),
-        remedy=first.remedy if first else "",
-        changes=first.changes if first else (),
+        facts=_facts(node, facts),
+        findings=findings,
+        remedy=first.remedy if first is not None and binds else "",
+        changes=first.changes if first is not None and binds else (),
     )
+
+
+def _standing(node: NodeView, facts: Facts) -> tuple[str, str, tuple[Finding, ...]]:
+    """Return how the node stands in one word and in one sentence, and all that there is to say."""
+    if not node.managed:
+        return "noClaim", "it is not Karpenter's: it has no NodeClaim, and is left alone", ()
+    if node.marked_for_deletion:
+        drain = _drain(node, facts, going=True)
+        return "deleting", "it is on its way out" + (f"; {drain[0].message}" if drain else ""), drain
+    said = (*_blocked(node, facts), *_verdicts(node, facts))
+    findings = (*said, *_drain(node, facts, going=False))
+    if not said:
+        return "notLookedAt", "nothing is known of it yet: it is looked at in the next pass", findings
+    first = said[0]
+    what = "nothing calls for its disruption" if first.code in NOT_FOR_IT else "it stays"
+    return first.code, f"{what}: {first.message}", findings
 
 
 def _facts(node: NodeView, facts: Facts) -> dict[str, str]:

@@ -24,54 +24,35 @@ _OWN = {
 def explain_nodeclaim(claim: NodeClaim, facts: Facts) -> Answer:
     """Return what the claim waits for; once its node is ready, what holds of the node."""
     view = facts.machine(claim.name)
+    pending = pending_condition(claim, facts)
     milestones = tuple(_condition(claim, name, facts) for name in MILESTONES)
     later = tuple(
         _condition(claim, name, facts)
         for name in _AFTERWARDS
         if get(claim.status.conditions, name) is not None
     )
-    pending = pending_condition(claim, facts)
-    known = _facts(claim, view, facts)
+    node = explain_node(view, facts) if view is not None and view.node is not None else None
+    remedy = ""
     if claim.deleting:
-        held = explain_node(view, facts) if view is not None and view.node is not None else None
-        text = f"it is being deleted since {claim.metadata.deletion_timestamp}"
-        if held is not None:
-            text += f"; {held.summary}"
-        return Answer(
-            kind="nodeclaim",
-            name=claim.name,
-            at=format_time(facts.now),
-            code="deleting",
-            summary=text,
-            facts=known,
-            findings=(*(held.findings if held else ()), *later),
-            remedy=held.remedy if held else "",
-            changes=held.changes if held else (),
-        )
-    if pending is not None:
-        name, reason, _, _ = pending
-        first = next(each for each in milestones if each.about == f"condition {name}")
-        others = tuple(each for each in milestones if each is not first)
-        return Answer(
-            kind="nodeclaim",
-            name=claim.name,
-            at=format_time(facts.now),
-            code=reason or f"not{name}",
-            summary=waits_for(claim, facts),
-            facts=known,
-            findings=(first, *others, *later),
-            remedy=first.remedy,
-        )
-    node = explain_node(view, facts) if view is not None else None
+        code, summary = "deleting", f"it is being deleted since {claim.metadata.deletion_timestamp}"
+        findings = (*(node.findings if node else ()), *later)
+    elif pending is not None:
+        node = None  # not much can be said of it yet
+        waits = [each for each in milestones if each.about == f"condition {pending[0]}"]
+        code, summary, remedy = waits[0].code, waits_for(claim, facts), waits[0].remedy
+        findings = (*waits, *(each for each in milestones if each not in waits), *later)
+    else:
+        code, summary = node.code if node else "ready", "its node is ready for pods"
+        findings = (*(node.findings if node else ()), *milestones, *later)
     return Answer(
         kind="nodeclaim",
         name=claim.name,
         at=format_time(facts.now),
-        code=node.code if node else "ready",
-        summary=f"its node is ready for pods{f'; {node.summary}' if node else ''}",
-        facts=known,
-        findings=(*(node.findings if node else ()), *milestones, *later),
-        remedy=node.remedy if node else "",
+        code=code,
+        summary=f"{summary}; {node.summary}" if node else summary,
+        facts=_facts(claim, view, facts),
+        findings=findings,
+        remedy=node.remedy if node else remedy,
         changes=node.changes if node else (),
     )
 

@@ -9,50 +9,58 @@ from karpenter.base.quantity import format_units, resources_of
 from karpenter.base.timestamps import format_time
 from karpenter.disruption.budgets import UNLIMITED, Reason, budget_problems, pool_budget
 from karpenter.disruption.verdicts import Verdict
-from karpenter.explain.answer import Answer, Finding
+from karpenter.explain.answer import Answer, Change, Finding
 from karpenter.explain.facts import Facts
 from karpenter.explain.node import NOT_FOR_IT, PASSING, title_of
 from karpenter.explain.nodechanges import changes_for
+from karpenter.explain.podchanges import of_pool
 from karpenter.explain.words import plural, saving_text
 from karpenter.model.snapshot import NodeView
 
+_ITS_OWN = frozenset({"limits", "minValues"})
+"""Constraints that the pool has set itself."""
 _REASONS: tuple[Reason, ...] = ("Empty", "Underutilized", "Drifted")
 
 
 def explain_nodepool(pool: NodePool, facts: Facts) -> Answer:
-    """Return whether the pool buys, what is left of its limits, and what saving is blocked, and by what."""
+    """Return whether the pool buys, whom it refuses, what saving is blocked by what: the first of them binds."""
     nodes = [node for node in facts.snapshot.nodes if node.nodepool == pool.name]
-    managed = any(each.name == pool.name for each in facts.snapshot.nodepools)
-    idle = facts.idle(pool, bool(facts.catalogue(pool.name))) if managed else ""
-    findings: list[Finding] = []
-    if not managed:
-        reference = pool.spec.template.spec.node_class_ref
-        text = f"its node class {reference.group}/{reference.kind} is not one that this operator serves"
-        findings.append(Finding(about="nodeClassRef", code="unmanaged", message=text))
-    if idle:
-        findings.append(_not_buying(pool, idle))
-    findings.extend(_conditions(pool))
-    findings.extend(
-        Finding(about="budgets", code="budgetInvalid", message=problem)
-        for problem in budget_problems(pool, facts.now)
-    )
-    findings.extend(_refused(pool, facts))
-    findings.extend(_kept(nodes, facts))
-    buying = f"it does not buy: {findings[0].message}" if idle or not managed else "it buys nodes for pods"
-    worst = next((f for f in findings if f.saving_per_hour), None)
-    blocked = f"; disrupting {worst.about} {saving_text(worst)}: {worst.message}" if worst else ""
-    first = findings[0] if idle or not managed else worst
+    stops, refused, kept = _stops(pool, facts), _refused(pool, facts), _kept(nodes, facts)
+    short = [finding for finding in refused if finding.code in _ITS_OWN]
+    binding = next(iter((*stops, *short, *kept)), None)
+    summary = f"it does not buy: {stops[0].message}" if stops else "it buys nodes for pods"
+    if short:
+        summary += f"; {short[0].about} without a place: {short[0].message}"
+    if kept:
+        summary += f"; disrupting {kept[0].about} {saving_text(kept[0])}: {kept[0].message}"
     return Answer(
         kind="nodepool",
         name=pool.name,
         at=format_time(facts.now),
-        code=findings[0].code if idle or not managed else worst.code if worst else "ready",
-        summary=buying + blocked,
+        code=binding.code if binding else "ready",
+        summary=summary,
         facts=_facts(pool, nodes, facts),
-        findings=tuple(findings),
-        remedy=first.remedy if first else "",
-        changes=first.changes if first else (),
+        findings=(*stops, *_conditions(pool), *_invalid_budgets(pool, facts), *refused, *kept),
+        remedy=binding.remedy if binding else "",
+        changes=binding.changes if binding else (),
     )
+
+
+def _stops(pool: NodePool, facts: Facts) -> list[Finding]:
+    """Return why the pool is not asked for nodes at all."""
+    if not any(each.name == pool.name for each in facts.snapshot.nodepools):
+        reference = pool.spec.template.spec.node_class_ref
+        text = f"its node class {reference.group}/{reference.kind} is not one that this operator serves"
+        return [Finding(about="nodeClassRef", code="unmanaged", message=text)]
+    idle = facts.idle(pool, bool(facts.catalogue(pool.name)))
+    return [_not_buying(pool, idle)] if idle else []
+
+
+def _invalid_budgets(pool: NodePool, facts: Facts) -> list[Finding]:
+    return [
+        Finding(about="budgets", code="budgetInvalid", message=problem)
+        for problem in budget_problems(pool, facts.now)
+    ]
 
 
 def _facts(pool: NodePool, nodes: list[NodeView], facts: Facts) -> dict[str, str]:
@@ -133,12 +141,15 @@ def _refused(pool: NodePool, facts: Facts) -> list[Finding]:
     """Return why pods that wait have no node of the pool, the most frequent reason first."""
     place, pods = f"nodepool/{pool.name}", facts.refusals.pods()
     groups: dict[tuple[str, str, str], list[str]] = {}
+    changes: dict[tuple[str, str, str], tuple[Change, ...]] = {}
     for key in pods:
         entry = facts.refusals.of(key)
         for refusal in entry.refusals if entry is not None else ():
             if refusal.place == place:
                 group = (refusal.constraint, refusal.message, refusal.remedy)
                 groups.setdefault(group, []).append(key)
+                if refusal.constraint in _ITS_OWN and group not in changes:
+                    changes[group] = of_pool(pool, refusal)
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     return [
         Finding(
@@ -146,6 +157,7 @@ def _refused(pool: NodePool, facts: Facts) -> list[Finding]:
             code=constraint,
             message=f"{message} (e.g. pod {keys[0]})",
             remedy=remedy,
+            changes=changes.get((constraint, message, remedy), ()),
             detail={"pods": len(keys)},
         )
         for (constraint, message, remedy), keys in ordered

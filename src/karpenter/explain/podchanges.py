@@ -66,8 +66,7 @@ def template_of(pod: Pod) -> Template:
 
 def changes_for(pod: Pod, refusal: Refusal, pool: NodePool | None) -> tuple[Change, ...]:
     """Return what removes the reason `refusal` of `pool` (None: no pool's), all together; empty: unknown."""
-    of_pool = _OF_POOL.get(refusal.constraint)
-    if of_pool is not None and pool is not None:
+    if pool is not None and refusal.constraint in _OF_POOL:
         return of_pool(pool, refusal)
     if refusal.constraint == "priority":
         option = f"--expendable-pods-priority-cutoff={pod.spec.priority or 0}"
@@ -77,6 +76,12 @@ def changes_for(pod: Pod, refusal: Refusal, pool: NodePool | None) -> tuple[Chan
     if not found and pool is not None and refusal.constraint in ("requirements", "offering"):
         return _unrestricted(pool, str(refusal.detail.get("poolKey", "")))
     return found
+
+
+def of_pool(pool: NodePool, refusal: Refusal) -> tuple[Change, ...]:
+    """Return what removes a reason that the pool gives whatever a pod asks for; empty for other reasons."""
+    change = _OF_POOL.get(refusal.constraint)
+    return change(pool, refusal) if change is not None else ()
 
 
 def pointer(*names: str | int) -> str:
