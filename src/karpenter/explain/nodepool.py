@@ -23,7 +23,7 @@ _REASONS: tuple[Reason, ...] = ("Empty", "Underutilized", "Drifted")
 
 
 def explain_nodepool(pool: NodePool, facts: Facts) -> Answer:
-    """Return whether the pool buys, whom it refuses, what saving is blocked by what: the first of them binds."""
+    """Return whether the pool buys, whom it refuses, what saving is blocked by what: the first binds."""
     nodes = [node for node in facts.snapshot.nodes if node.nodepool == pool.name]
     stops, refused, kept = _stops(pool, facts), _refused(pool, facts), _kept(nodes, facts)
     short = [finding for finding in refused if finding.code in _ITS_OWN]
