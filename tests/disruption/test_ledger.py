@@ -7,11 +7,13 @@ import pytest
 from msgspec.structs import replace
 
 from karpenter.apis.annotations import MOVED_FROM
+from karpenter.apis.meta import OwnerReference
 from karpenter.base.timestamps import format_time
 from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
 from karpenter.disruption.ledger import (
-    Memory,
+    Ledger,
+    Moved,
     memories,
     memory_of,
     objection,
@@ -23,10 +25,11 @@ from karpenter.disruption.restarts import Restarts
 from karpenter.disruption.rounds import Decision
 from karpenter.disruption.sets import SetSearch
 from karpenter.disruption.verdicts import Verdict
+from karpenter.model.instancetype import InstanceType
 from karpenter.model.problem import PlannedClaim
 from karpenter.model.snapshot import NodeView
 from karpenter.scheduling import solve
-from karpenter.testing.builders import a_nodepool, a_problem, an_instance_type
+from karpenter.testing.builders import a_nodepool, a_pod, a_problem, an_instance_type, an_owner
 from karpenter.testing.rounds import NOW, a_disrupting_pool, a_machine, a_round
 
 SMALL = an_instance_type("small", cpu="2", memory="64Gi", price=0.1)
@@ -40,11 +43,27 @@ TYPE = "node.kubernetes.io/instance-type"
 UP_TO_TWO_CORES = a_nodepool(requirements=[(TYPE, "In", ["small", "other"])])
 
 
-def came_from(node: NodeView, types: Mapping[str, float], *, share: float = 1.0) -> NodeView:
-    """Return the node with a memory of these types, so many hours ago, and so much of what it was to have."""
-    load = {name: round(amount / share) for name, amount in node.requested.items() if name != "pods"}
+WEB = an_owner("ReplicaSet", "web")
+
+
+def a_node(name: str, kind: InstanceType, *cpu: str, owner: OwnerReference = WEB) -> NodeView:
+    """Return a machine with pods of one workload."""
+    pods = [
+        a_pod(f"{name}-{i}", cpu=each, memory="64Mi", node_name=name, owner=owner)
+        for i, each in enumerate(cpu)
+    ]
+    return a_machine(name, kind, *pods)
+
+
+def came_from(node: NodeView, types: Mapping[str, float], *, pods: int = 1) -> NodeView:
+    """Return the node with a memory: so many hours ago `web`, of so many pods, was on these types."""
     then = {name: NOW - hours * HOUR for name, hours in types.items()}
-    return remembering(node, Memory(types=then, load=load))
+    return remembering(node, {WEB.uid: Moved(pods=pods, types=then)})
+
+
+def the_ledger(*nodes: NodeView, restarts: Restarts = LEDGER) -> Ledger:
+    snapshot = a_problem([], nodes=nodes).snapshot
+    return Ledger(replace(snapshot, taken_at=NOW), restarts)
 
 
 def taking(*nodes: NodeView) -> tuple[Candidate, ...]:
@@ -77,9 +96,10 @@ def replaced(*nodes: NodeView, **more: Any) -> tuple[Command, Market]:
 
 def test_types_that_pods_came_from_are_struck() -> None:
     """The claim goes on with the others, at their price."""
-    command, market = replaced(came_from(a_machine("n", LARGE, "1"), {"small": 1}))
+    node = came_from(a_node("n", LARGE, "1"), {"small": 1})
+    command, market = replaced(node)
     assert command.replacements[0].instance_types[:2] == ("small", "other")
-    found = without_returns(command, market, LEDGER, NOW)
+    found = without_returns(command, market, the_ledger(node))
     assert isinstance(found, Command)
     (claim,) = found.replacements
     assert "small" not in claim.instance_types
@@ -88,85 +108,111 @@ def test_types_that_pods_came_from_are_struck() -> None:
     assert found.worst_price == pytest.approx(0.4)
 
 
+def test_pods_that_ended_elsewhere_are_remembered_all_the_same() -> None:
+    """The node where they were expected remembers them, wherever the scheduler has put them."""
+    node, other = a_node("n", LARGE, "1"), came_from(a_node("b", LARGE), {"small": 1})
+    command, market = replaced(node)
+    found = without_returns(command, market, the_ledger(node, other))
+    assert isinstance(found, Command)
+    assert "small" not in found.replacements[0].instance_types
+    stranger = a_node("s", LARGE, "1", owner=an_owner("ReplicaSet", "other"))
+    command, market = replaced(stranger)
+    assert without_returns(command, market, the_ledger(stranger, node, other)) is command
+
+
 def test_a_move_that_would_go_back_is_refused() -> None:
-    """The verdict says where, since when, and how long that is so."""
-    node = came_from(a_machine("n", LARGE, "1"), {"small": 3, "other": 1})
+    """The verdict says whose pods, where, since when, and how long that is so."""
+    node = came_from(a_node("n", LARGE, "1"), {"small": 3, "other": 1})
     command, market = replaced(node, pools=[UP_TO_TWO_CORES])
-    found = without_returns(command, market, LEDGER, NOW)
+    found = without_returns(command, market, the_ledger(node))
     assert isinstance(found, Verdict)
     assert (found.node, found.code) == ("n", "undone")
     assert found.saving == pytest.approx(0.3)
     then = format_time(NOW - 3 * HOUR)
-    assert found.message == f"Its pods were moved away from small at {then}, and would go back there"
+    assert found.message == (
+        f"Pods of ReplicaSet default/web were moved away from small at {then}, and would go back there"
+    )
     assert format_time(NOW + 9 * HOUR) in found.remedy
 
 
 @pytest.mark.parametrize(
     ("node", "restarts"),
     [
-        pytest.param(a_machine("n", LARGE, "1"), LEDGER, id="nothing was moved"),
-        pytest.param(came_from(a_machine("n", LARGE, "1"), {"small": 12.1}), LEDGER, id="long ago"),
-        pytest.param(came_from(a_machine("n", LARGE, "1"), {"large": 1}), LEDGER, id="from somewhere else"),
-        pytest.param(came_from(a_machine("n", LARGE, "1"), {"small": 1}), OFF, id="moves are free"),
+        pytest.param(a_node("n", LARGE, "1"), LEDGER, id="nothing was moved"),
+        pytest.param(came_from(a_node("n", LARGE, "1"), {"small": 12.1}), LEDGER, id="long ago"),
+        pytest.param(came_from(a_node("n", LARGE, "1"), {"large": 1}), LEDGER, id="from somewhere else"),
+        pytest.param(came_from(a_node("n", LARGE, "1"), {"small": 1}), OFF, id="moves are free"),
+        pytest.param(came_from(a_node("n", LARGE, "1"), {"small": 1}, pods=2), LEDGER, id="pods have gone"),
         pytest.param(
-            came_from(a_machine("n", LARGE, "1"), {"small": 1}, share=0.75), LEDGER, id="pods have gone"
+            came_from(a_node("n", LARGE, *["100m"] * 6), {"small": 1}, pods=4), LEDGER, id="pods have come"
         ),
         pytest.param(
-            came_from(a_machine("n", LARGE, "1"), {"small": 1}, share=1.25), LEDGER, id="pods have come"
-        ),
-        pytest.param(
-            came_from(a_machine("n", LARGE, "1"), {"small": 1}), Restarts(payback_hours=0.5), id="it has paid"
+            came_from(a_node("n", LARGE, "1"), {"small": 1}), Restarts(payback_hours=0.5), id="it has paid"
         ),
     ],
 )
 def test_other_moves_are_as_they_were(node: NodeView, restarts: Restarts) -> None:
     """Savings after a change of the workload do not wait."""
     command, market = replaced(node, pools=[UP_TO_TWO_CORES])
-    assert without_returns(command, market, restarts, NOW) is command
+    assert without_returns(command, market, the_ledger(node, restarts=restarts)) is command
+
+
+def test_pods_on_their_way_count_once() -> None:
+    """Also while the old pod is going and the new one has no place yet, or is seen in two."""
+    node = came_from(a_node("n", LARGE, "1", "1"), {"small": 1}, pods=2)
+    meta = replace(node.pods[0].metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    node, seen = replace(node, pods=(replace(node.pods[0], metadata=meta), node.pods[1])), node.pods[1]
+    nodes = [node, a_node("m", LARGE).with_pods([seen])]
+    waiting = a_pod("fresh", owner=WEB)
+    twice = replace(a_problem([waiting], nodes=nodes).snapshot, taken_at=NOW)
+    ledger = Ledger(twice, LEDGER)
+    assert ledger.pods_of(WEB.uid) == 2
+    assert set(ledger.left(WEB.uid)) == {"small"}
 
 
 def test_replacements_remember_what_their_pods_came_from() -> None:
-    """The types of the nodes that go, and what those remembered; with what is to run there."""
-    old = came_from(a_machine("a", SMALL, "1"), {"other": 2, "ancient": 13})
-    command, _ = replaced(old, a_machine("b", LARGE, "500m"))
-    found = memories(command, {}, LEDGER, NOW)
-    (memory,) = found.replacements
-    assert memory is not None
-    assert memory.types == {"large": NOW, "other": NOW - 2 * HOUR, "small": NOW}
-    assert memory.load == {"cpu": 1500, "memory": 2 * 64 * 2**20}
+    """The types of the nodes that go, and what was remembered of the workload."""
+    old = came_from(a_node("a", SMALL, "1"), {"other": 2, "ancient": 13}, pods=2)
+    command, _ = replaced(old, a_node("b", LARGE, "500m"))
+    ledger = the_ledger(old, a_node("b", LARGE, "500m"))
+    found = memories(command, ledger, {})
+    types = {"large": NOW, "other": NOW - 2 * HOUR, "small": NOW}
+    assert found.replacements == ({WEB.uid: Moved(pods=2, types=types)},)
     assert found.nodes == {}
-    assert memories(command, {}, OFF, NOW).replacements == (None,)
-    drifted = replace(command, reason="Drifted")
-    assert memories(drifted, {}, LEDGER, NOW).replacements == (None,)
+    assert memories(command, the_ledger(old, restarts=OFF), {}).replacements == ({},)
+    assert memories(replace(command, reason="Drifted"), ledger, {}).replacements == ({},)
 
 
 def test_nodes_that_take_pods_remember_them_too() -> None:
-    """Along with what they remembered, and what they carried."""
-    going = a_machine("a", SMALL, "1")
-    taker = came_from(a_machine("b", LARGE, "2"), {"other": 3})
+    """Along with what they remembered of others."""
+    going = a_node("a", SMALL, "1")
+    db = an_owner("StatefulSet", "db")
+    taker = a_node("b", LARGE, "2", owner=db)
+    known = Moved(pods=1, types={"other": NOW - 3 * HOUR})
+    old = Moved(pods=1, types={"other": NOW - 13 * HOUR})
+    taker = remembering(taker, {db.uid: known, "uid-gone": old})
     command = Command(
         reason="Underutilized",
         method="sets",
         candidates=taking(going),
         placements={"b": ("default/a-0",), "c": ("default/waits-anyway",), "gone": ("default/a-0",)},
     )
-    nodes = {node.name: node for node in (going, taker, a_machine("c", LARGE, "1"))}
-    found = memories(command, nodes, LEDGER, NOW)
-    assert set(found.nodes) == {"b"}
-    assert found.nodes["b"].types == {"other": NOW - 3 * HOUR, "small": NOW}
-    assert found.nodes["b"].load["cpu"] == 3000
+    nodes = {node.name: node for node in (going, taker, a_node("c", LARGE, "1", owner=db))}
+    assert memories(command, the_ledger(going, taker), nodes).nodes == {
+        "b": {WEB.uid: Moved(pods=1, types={"small": NOW}), db.uid: known}
+    }
 
 
 def test_memory_outlives_the_process() -> None:
     """It is read back from the claim; what makes no sense is nothing."""
-    memory = Memory(types={"small": NOW}, load={"cpu": 1000, "memory": 1})
-    node = remembering(a_machine("n", LARGE, "1"), memory)
+    memory = {WEB.uid: Moved(pods=3, types={"small": NOW})}
+    node = remembering(a_node("n", LARGE, "1"), memory)
     assert memory_of(node.claim) == memory
     assert node.claim is not None
-    for text in ("", "{}", '{"types": 3}'):
+    for text in ("", "[]", '{"uid": {}}', '{"uid": 3}'):
         meta = replace(node.claim.metadata, annotations={MOVED_FROM: text})
-        assert memory_of(replace(node.claim, metadata=meta)) is None
-    assert memory_of(None) is None
+        assert memory_of(replace(node.claim, metadata=meta)) == {}
+    assert memory_of(None) == {}
 
 
 @pytest.mark.parametrize(
@@ -196,7 +242,7 @@ def decide(node: NodeView, restarts: Restarts = LEDGER) -> Decision:
 
 def test_the_search_does_not_undo_what_was_just_done() -> None:
     """It would, if there were no ledger."""
-    node = a_machine("n", LARGE, "1")
+    node = a_node("n", LARGE, "1")
     assert len(decide(node).commands) == 1
     lately = came_from(node, {"small": 1})
     decision = decide(lately)

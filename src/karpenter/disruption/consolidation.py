@@ -1,13 +1,14 @@
 """Consolidation as upstream has it: for whom it is, in which order, and what taking nodes away comes to."""
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from karpenter.apis import labels
 from karpenter.disruption import waiting
 from karpenter.disruption.balanced import Balance
 from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
-from karpenter.disruption.ledger import without_returns
+from karpenter.disruption.ledger import Ledger, without_returns
 from karpenter.disruption.market import Market
 from karpenter.disruption.replacement import replacement_of, without_same_types
 from karpenter.disruption.rounds import Move, Round
@@ -86,6 +87,11 @@ class Probe:
         self.moves: list[Move] = []
         """Moves weighed so far."""
 
+    @cached_property
+    def ledger(self) -> Ledger:
+        """What was moved lately; read when the first command asks."""
+        return Ledger(self._round.snapshot, self._round.restarts)
+
     def eligible(self) -> tuple[list[Candidate], list[Verdict]]:
         """Return the nodes consolidation is for, most worth first, and why it is not for the others."""
         found, verdicts = [], []
@@ -134,7 +140,7 @@ class Probe:
         if isinstance(found, Command) and len(candidates) > 1:
             found = without_same_types(found, self.market)
         if isinstance(found, Command):
-            found = without_returns(found, self.market, self._round.restarts, self._round.snapshot.taken_at)
+            found = without_returns(found, self.market, self.ledger)
         return found if isinstance(found, Verdict) else self._approved(found)
 
     def _approved(self, command: Command) -> Command | Verdict:

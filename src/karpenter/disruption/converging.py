@@ -15,7 +15,7 @@ from karpenter.disruption.aftermath import Aftermath, Types, after_command
 from karpenter.disruption.budgets import UNLIMITED, Reason, pool_budget
 from karpenter.disruption.candidates import Found, find_candidates
 from karpenter.disruption.command import Command
-from karpenter.disruption.ledger import memories, remembering
+from karpenter.disruption.ledger import Ledger, memories, remembering
 from karpenter.disruption.restarts import Restarts
 from karpenter.disruption.rounds import Policy, Round, Search
 from karpenter.disruption.simulation import Simulator
@@ -211,10 +211,10 @@ class Converger:
     def _remember(self, before: Snapshot, command: Command, launched: Sequence[str]) -> None:
         """Let nodes remember what a command has moved to them."""
         nodes = {node.name: node for node in before.nodes}
-        found = memories(command, nodes, self._restarts, before.taken_at)
+        found = memories(command, Ledger(before, self._restarts), nodes)
         of_node = {**found.nodes, **dict(zip(launched, found.replacements, strict=True))}
         after = self.state.snapshot
-        noted = tuple(remembering(node, of_node.get(node.name)) for node in after.nodes)
+        noted = tuple(remembering(node, of_node.get(node.name, {})) for node in after.nodes)
         self.state = replace(self.state, snapshot=replace(after, nodes=noted))
 
 

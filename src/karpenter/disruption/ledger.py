@@ -1,12 +1,13 @@
 """What consolidation has moved lately, so that it makes up for what it cost before it is undone.
 
-A node that pods were moved to remembers the instance types that they came from, and since when, in an
-annotation of its NodeClaim: whoever comes next knows. Until the payback time is over, consolidation does not
-bring what runs there back to machines of these types, also not by way of others. So prices that go to and
-fro, or pods that ended elsewhere than planned, do not send workloads round in circles.
+A workload whose pods were moved is remembered with the instance types that they came from, and since when, in
+an annotation of the NodeClaims that they were moved to: whoever comes next knows. Until the payback time is
+over, consolidation buys no machine of these types for pods of that workload, wherever they are by then: the
+scheduler need not have put them where they were expected. So prices that go to and fro do not send pods round
+in circles.
 
-A workload that has changed is another matter: once a node carries a fifth more or less than was meant for it,
-what was moved there is forgotten.
+A workload that has changed is another matter: once it has a fifth more or fewer pods than it had then, what
+was moved is forgotten.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,46 +20,88 @@ from karpenter.apis import labels
 from karpenter.apis.annotations import MOVED_FROM
 from karpenter.apis.core import Pod
 from karpenter.apis.karpenter import NodeClaim
-from karpenter.base.quantity import Resources, total
 from karpenter.base.timestamps import format_time
-from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
 from karpenter.disruption.market import Market
 from karpenter.disruption.replacement import only_types
 from karpenter.disruption.restarts import Restarts
 from karpenter.disruption.verdicts import Verdict
-from karpenter.model.pods import pod_key, requests
-from karpenter.model.problem import PlannedClaim
-from karpenter.model.snapshot import NodeView
+from karpenter.model.pods import pod_key
+from karpenter.model.snapshot import NodeView, Snapshot
 
 _CHANGED = 0.2
-"""Share of what a node carries by which it has to differ for the workload to have changed."""
+"""Share of its pods by which a workload has to grow or shrink to be another one."""
 _CENT = 1e-6
 """How far rates may be off for the sake of floating point, USD per hour."""
-_SIZES = ("cpu", "memory")
 _REMEDY = "lower --consolidation-restart-cost, or give moves more time with --consolidation-payback"
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node remembers."""
+class Moved(msgspec.Struct, frozen=True, kw_only=True):
+    """What is remembered of one workload."""
 
+    pods: int
+    """How many it had."""
     types: dict[str, float]
-    """The instance types that its pods came from, and when they last did, epoch seconds."""
-    load: Resources
-    """Cpu and memory that its pods were to request then, daemons aside."""
+    """The instance types that pods of it were moved from, and when they last were, epoch seconds."""
 
-    def render(self) -> str:
-        """Return the annotation's text."""
-        return msgspec.json.encode(self, order="sorted").decode()
+
+Memory = dict[str, Moved]
+"""What a node remembers, by workload (`workload_of`)."""
 
 
 class Memories(NamedTuple):
     """What nodes have to remember of a command."""
 
-    replacements: tuple[Memory | None, ...]
-    """In the command's order; None: no pod comes from elsewhere."""
+    replacements: tuple[Memory, ...]
+    """In the command's order; empty: no pod is moved there."""
     nodes: dict[str, Memory]
     """Of nodes that are there and take pods, by name."""
+
+
+class Ledger:
+    """What all nodes of a cluster remember."""
+
+    def __init__(self, snapshot: Snapshot, restarts: Restarts) -> None:
+        """Read it from the claims; there is nothing in it where restarts do not count."""
+        self.restarts = restarts
+        self.now = snapshot.taken_at
+        self._snapshot = snapshot
+        self._counts: dict[str, int] | None = None
+        noted = [memory_of(node.claim) for node in snapshot.nodes] if restarts.counted else []
+        self._left: dict[str, dict[str, float]] = {}
+        for memory in noted:
+            for workload, moved in memory.items():
+                if self._holds(workload, moved):
+                    self._left[workload] = _latest((self.left(workload), self._recent(moved.types)))
+
+    def left(self, workload: str) -> Mapping[str, float]:
+        """Return the types that pods of a workload were moved from within the payback time, and when."""
+        return self._left.get(workload, {})
+
+    def pods_of(self, workload: str) -> int:
+        """Return how many pods a workload has; those on their way out do not count."""
+        if self._counts is None:
+            pods = {pod_key(p): p for node in self._snapshot.nodes for p in node.pods}
+            pods |= {pod_key(p): p for p in self._snapshot.pending}
+            self._counts = {}
+            for pod in pods.values():
+                if not pod.deleting:
+                    name = workload_of(pod)
+                    self._counts[name] = self._counts.get(name, 0) + 1
+        return self._counts.get(workload, 0)
+
+    def kept(self, node: NodeView) -> Memory:
+        """Return what a node remembers that still holds."""
+        return {w: m for w, m in memory_of(node.claim).items() if self._holds(w, m)}
+
+    def _holds(self, workload: str, moved: Moved) -> bool:
+        if not self._recent(moved.types):
+            return False
+        return abs(self.pods_of(workload) - moved.pods) <= _CHANGED * moved.pods
+
+    def _recent(self, types: Mapping[str, float]) -> dict[str, float]:
+        since = self.now - self.restarts.payback_hours * 3600
+        return {name: at for name, at in types.items() if at > since}
 
 
 def objection(command: Command, restarts: Restarts, now: float) -> Verdict | None:
@@ -79,24 +122,25 @@ def objection(command: Command, restarts: Restarts, now: float) -> Verdict | Non
     )
 
 
-def without_returns(command: Command, market: Market, restarts: Restarts, now: float) -> Command | Verdict:
+def without_returns(command: Command, market: Market, ledger: Ledger) -> Command | Verdict:
     """Return `command` with replacements that bring no pod back to where it came from, or why it has none.
 
     Types that are struck from a claim leave it with fewer, and perhaps with a dearer one.
     """
-    if command.reason != "Underutilized" or not restarts.counted:
+    if command.reason != "Underutilized" or not ledger.restarts.counted:
         return command
-    sources = {pod_key(pod): c for c in command.candidates for pod in c.reschedulable}
+    pods = _moving(command)
     claims = []
     for claim in command.replacements:
-        left = _latest(recalled(c.node, restarts, now) for c in _of(claim.pods, sources))
+        moved = [pods[key] for key in claim.pods if key in pods]
+        left = _latest(ledger.left(workload_of(pod)) for pod in moved)
         barred = [name for name in claim.instance_types if name in left]
         if not barred:
             claims.append(claim)
             continue
         fewer = only_types(claim, market, (n for n in claim.instance_types if n not in left))
         if fewer is None:
-            return _refusal(command, claim, {name: left[name] for name in barred}, restarts)
+            return _refusal(command, moved, barred[0], left[barred[0]], ledger)
         claims.append(fewer)
     if all(a is b for a, b in zip(claims, command.replacements, strict=True)):
         return command
@@ -104,88 +148,99 @@ def without_returns(command: Command, market: Market, restarts: Restarts, now: f
     return replace(command, replacements=tuple(claims), worst_price=worst)
 
 
-def recalled(node: NodeView, restarts: Restarts, now: float) -> dict[str, float]:
-    """Return the instance types that what runs on a node was moved from within the payback time, and when;
-    nothing once its workload has changed."""
-    memory = memory_of(node.claim)
-    if memory is None or _has_changed(memory.load, _load(node)):
-        return {}
-    since = now - restarts.payback_hours * 3600
-    return {name: at for name, at in sorted(memory.types.items()) if at > since}
-
-
-def memories(command: Command, nodes: Mapping[str, NodeView], restarts: Restarts, now: float) -> Memories:
+def memories(command: Command, ledger: Ledger, nodes: Mapping[str, NodeView]) -> Memories:
     """Return what nodes have to remember of a command; nothing where restarts do not count.
 
     `nodes` are those that are there, by name, as they were before it.
     """
-    if command.reason != "Underutilized" or not restarts.counted:
-        return Memories((None,) * len(command.replacements), {})
-    sources = {pod_key(pod): c for c in command.candidates for pod in c.reschedulable}
-    pods = {pod_key(pod): pod for c in command.candidates for pod in c.reschedulable}
+    if command.reason != "Underutilized" or not ledger.restarts.counted:
+        return Memories(({},) * len(command.replacements), {})
+    pods, came_from = _moving(command), _sources(command)
 
-    def memory(keys: Sequence[str], there: NodeView | None) -> Memory | None:
-        moved = [pods[key] for key in keys if key in pods]
-        if not moved:
-            return None
-        came = [_came_from(c, restarts, now) for c in _of(keys, sources)]
-        if there is not None:
-            came.append(recalled(there, restarts, now))
-        return Memory(types=_latest(came), load=_with(_load(there) if there else {}, moved))
+    def memory(keys: Sequence[str], known: Memory) -> Memory:
+        found = dict(known)
+        for workload in sorted({workload_of(pods[key]) for key in keys if key in pods}):
+            now = dict.fromkeys(sorted(came_from[workload]), ledger.now)
+            types = _latest((ledger.left(workload), now))
+            found[workload] = Moved(pods=ledger.pods_of(workload), types=types)
+        return found
 
-    kept = {name: memory(keys, nodes[name]) for name, keys in command.placements.items() if name in nodes}
+    takers = {
+        name: nodes[name]
+        for name, keys in sorted(command.placements.items())
+        if name in nodes and any(key in pods for key in keys)
+    }
     return Memories(
-        tuple(memory(claim.pods, None) for claim in command.replacements),
-        {name: found for name, found in sorted(kept.items()) if found is not None},
+        tuple(memory(claim.pods, {}) for claim in command.replacements),
+        {name: memory(command.placements[name], ledger.kept(node)) for name, node in takers.items()},
     )
 
 
-def memory_of(claim: NodeClaim | None) -> Memory | None:
-    """Return what a claim's node remembers; None when that is nothing, or makes no sense."""
+def render(memory: Memory) -> str:
+    """Return the annotation's text."""
+    return msgspec.json.encode(memory, order="sorted").decode()
+
+
+def memory_of(claim: NodeClaim | None) -> Memory:
+    """Return what a claim's node remembers; nothing when what it says makes no sense."""
     text = claim.metadata.annotations.get(MOVED_FROM) if claim is not None else None
     if text is None:
-        return None
+        return {}
     try:
         return msgspec.json.decode(text, type=Memory)
     except msgspec.MsgspecError:
-        return None
+        return {}
 
 
-def remembering(node: NodeView, memory: Memory | None) -> NodeView:
+def remembering(node: NodeView, memory: Memory) -> NodeView:
     """Return `node` with what it has to remember."""
-    if memory is None or node.claim is None:
+    if not memory or node.claim is None:
         return node
     metadata = node.claim.metadata
-    noted = replace(metadata, annotations={**metadata.annotations, MOVED_FROM: memory.render()})
+    noted = replace(metadata, annotations={**metadata.annotations, MOVED_FROM: render(memory)})
     return replace(node, claim=replace(node.claim, metadata=noted))
 
 
-def _refusal(
-    command: Command, claim: PlannedClaim, barred: Mapping[str, float], restarts: Restarts
-) -> Verdict:
-    """Return that pods would go back, about the type that is open again first."""
-    name, at = min(barred.items(), key=lambda item: (item[1], item[0]))
-    until = format_time(at + restarts.payback_hours * 3600)
+def workload_of(pod: Pod) -> str:
+    """Return what a pod belongs to: the uid of its controller; without one its own key."""
+    owners = pod.metadata.owner_references
+    return next((owner.uid for owner in owners if owner.controller), pod_key(pod))
+
+
+def _refusal(command: Command, pods: Iterable[Pod], type: str, at: float, ledger: Ledger) -> Verdict:
+    """Return that pods would go back to an instance type that they were moved from."""
+    pod = next(p for p in pods if type in ledger.left(workload_of(p)))
+    until = format_time(at + ledger.restarts.payback_hours * 3600)
     return Verdict(
         node=command.candidates[0].name,
         method=command.method,
         code="undone",
-        message=f"Its pods were moved away from {name} at {format_time(at)}, and would go back there",
+        message=f"{_title(pod)} moved away from {type} at {format_time(at)}, and would go back there",
         saving=command.savings,
-        remedy=f"wait until {until}, or let nodepool/{claim.pool.name} buy another type that is as cheap",
+        remedy=f"wait until {until}, or let its pods have another type that is as cheap",
     )
 
 
-def _of(keys: Iterable[str], sources: Mapping[str, Candidate]) -> list[Candidate]:
-    """Return the nodes that pods come from, by name."""
-    found = {sources[key].name: sources[key] for key in keys if key in sources}
-    return [found[name] for name in sorted(found)]
+def _title(pod: Pod) -> str:
+    owner = next((o for o in pod.metadata.owner_references if o.controller), None)
+    if owner is None:
+        return f"Pod {pod_key(pod)} was"
+    return f"Pods of {owner.kind} {pod.namespace}/{owner.name} were"
 
 
-def _came_from(candidate: Candidate, restarts: Restarts, now: float) -> dict[str, float]:
-    """Return what pods that leave a node will have come from: its type, and what it remembers."""
-    kind = candidate.node.labels.get(labels.INSTANCE_TYPE, "")
-    return {**recalled(candidate.node, restarts, now), **({kind: now} if kind else {})}
+def _moving(command: Command) -> dict[str, Pod]:
+    """Return the pods that a command moves, by key."""
+    return {pod_key(p): p for c in command.candidates for p in c.reschedulable}
+
+
+def _sources(command: Command) -> dict[str, set[str]]:
+    """Return the instance types that a command moves pods from, by workload."""
+    found: dict[str, set[str]] = {}
+    for candidate in command.candidates:
+        kind = candidate.node.labels.get(labels.INSTANCE_TYPE, "")
+        for pod in candidate.reschedulable:
+            found.setdefault(workload_of(pod), set()).update({kind} if kind else ())
+    return found
 
 
 def _latest(found: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -194,17 +249,3 @@ def _latest(found: Iterable[Mapping[str, float]]) -> dict[str, float]:
         for name, at in each.items():
             types[name] = max(at, types.get(name, at))
     return dict(sorted(types.items()))
-
-
-def _load(node: NodeView) -> Resources:
-    """Return what the pods of a node request, daemons aside."""
-    return {name: node.requested.get(name, 0) - node.daemon_requested.get(name, 0) for name in _SIZES}
-
-
-def _with(load: Resources, pods: Iterable[Pod]) -> Resources:
-    more = total(requests(pod) for pod in pods)
-    return {name: load.get(name, 0) + more.get(name, 0) for name in _SIZES}
-
-
-def _has_changed(meant: Resources, load: Resources) -> bool:
-    return any(abs(load.get(n, 0) - meant.get(n, 0)) > _CHANGED * meant.get(n, 0) for n in _SIZES)

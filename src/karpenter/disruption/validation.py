@@ -15,7 +15,7 @@ from karpenter.disruption.command import Command
 from karpenter.disruption.consolidation import simulated, why_not
 from karpenter.disruption.drift import drifted_since
 from karpenter.disruption.emptiness import why_kept
-from karpenter.disruption.ledger import without_returns
+from karpenter.disruption.ledger import Ledger, without_returns
 from karpenter.disruption.market import Market
 from karpenter.disruption.replacement import replacement_of, stranded_in_words
 from karpenter.disruption.rounds import Round
@@ -79,7 +79,7 @@ def validated(command: Command, a_round: Round, *, budget: Budget | None = None)
         if isinstance(found, str):
             return _failed(command, "scheduling", found)
         market = Market.of(a_round.simulator.problem)
-        kept = without_returns(found, market, a_round.restarts, a_round.snapshot.taken_at)
+        kept = without_returns(found, market, Ledger(a_round.snapshot, a_round.restarts))
         if isinstance(kept, Verdict):
             return _failed(command, "churn", kept.message)
         command = kept

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from karpenter.apis import labels
+from karpenter.apis.core import Pod
 from karpenter.apis.karpenter import Budget, Disruption, NodePool
 from karpenter.disruption.aftermath import Aftermath
-from karpenter.disruption.command import Command
 from karpenter.disruption.converging import Converger, Rules, Step
 from karpenter.disruption.emptiness import Emptiness
 from karpenter.disruption.launching import launch_of, node_of
@@ -21,7 +21,7 @@ from karpenter.model.pods import pod_key
 from karpenter.model.problem import Problem
 from karpenter.model.snapshot import NodeView, Snapshot
 from karpenter.scheduling import solve
-from karpenter.testing.builders import a_nodepool, a_pod, a_problem, an_instance_type
+from karpenter.testing.builders import a_nodepool, a_pod, a_problem, an_instance_type, an_owner
 from karpenter.testing.dice import Dice
 
 HOUR = 3600.0
@@ -29,15 +29,6 @@ _SIZES = (2, 4, 8, 16)
 _FAMILIES = {"lean": 2, "even": 4, "rich": 8}
 """GiB of memory per core."""
 _MOST_PODS = 12
-
-
-class Stay:
-    """What one pod has been on: the instance type, and since when it was bought for it."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.left: dict[str, float] = {}
-        """When it last left a type, epoch seconds."""
 
 
 class Town:
@@ -60,9 +51,11 @@ class Town:
         snapshot = a_problem([], nodes=nodes, instance_types=self.types, pools=[self.pool]).snapshot
         self.state = Aftermath(snapshot=snapshot, prices={})
         self._reckon()
-        self.stays = {pod_key(p): Stay(kind_of(n)) for n in snapshot.nodes for p in n.pods}
+        self.left: dict[str, dict[str, float]] = {}
+        """The types that pods of each workload were moved from, and when they last were, epoch seconds."""
         self.returns: list[str] = []
-        """Pods for which a machine was bought of a type that they had left less than the payback time ago."""
+        """Workloads for whose pods a machine was bought of a type that they had left less than the payback
+        time before."""
 
     def settle(self) -> list[Step]:
         """Consolidate until nothing is left to do now; return what was done.
@@ -134,7 +127,8 @@ class Town:
             if wants > cpu or asks > memory:
                 continue
             cpu, memory = cpu - wants, memory - asks
-            pods.append(a_pod(f"p-{number}-{i}", cpu=f"{wants}m", memory=str(asks)))
+            owner = an_owner("ReplicaSet", f"{wants}m-{per_core >> 30}")
+            pods.append(a_pod(f"p-{number}-{i}", cpu=f"{wants}m", memory=str(asks), owner=owner))
         filler = [a_pod("filler", cpu="1", memory="1Gi")]
         only = a_problem(filler, instance_types=[kind], pools=[self.pool])
         (claim,) = solve(only).claims
@@ -142,22 +136,16 @@ class Town:
         return node_of(claim, launch_of(claim, {kind.name: kind}), f"n-{number:02}", left)
 
     def _write_down(self, step: Step) -> None:
-        now = self.state.snapshot.taken_at
-        for pod in _moving(step.command):
-            self.stays[pod].left[self.stays[pod].kind] = now
-        payback = self._restarts.payback_hours * HOUR
-        launched = dict(zip((n.name for n in step.launched), step.command.replacements, strict=True))
-        kinds = {n.name: kind_of(n) for n in step.launched}
-        for name, claim in launched.items():
-            for pod in claim.pods:
-                stay, kind = self.stays[pod], kinds[name]
-                if kind != stay.kind and now - stay.left.get(kind, -payback) < payback:
-                    self.returns.append(f"{pod} from {stay.kind} to {kind}")
-                stay.kind = kind
-        standing = {n.name: kind_of(n) for n in self.state.snapshot.nodes}
-        for name, keys in step.command.placements.items():
-            for pod in keys:
-                self.stays[pod].kind = standing.get(name, "") or self.stays[pod].kind
+        now, payback = self.state.snapshot.taken_at, self._restarts.payback_hours * HOUR
+        workloads = {pod_key(p): _owner(p) for c in step.command.candidates for p in c.reschedulable}
+        for node, claim in zip(step.launched, step.command.replacements, strict=True):
+            kind = kind_of(node)
+            for name in sorted({workloads[pod] for pod in claim.pods}):
+                if now - self.left.get(name, {}).get(kind, now - payback) < payback:
+                    self.returns.append(f"{name} to {kind}")
+        for candidate in step.command.candidates:
+            for pod in candidate.reschedulable:
+                self.left.setdefault(_owner(pod), {})[kind_of(candidate.node)] = now
 
 
 def restart_cost(steps: Sequence[Step], restarts: Restarts) -> float:
@@ -171,5 +159,5 @@ def kind_of(node: NodeView) -> str:
     return found[labels.INSTANCE_TYPE]
 
 
-def _moving(command: Command) -> list[str]:
-    return [pod_key(pod) for c in command.candidates for pod in c.reschedulable]
+def _owner(pod: Pod) -> str:
+    return pod.metadata.owner_references[0].name

@@ -29,7 +29,7 @@ class Watchdog:
         self.claims_created = 0
         self.writes: Counter[str] = Counter()
         """Writes by resource."""
-        self._now = now
+        self.now = now
         self.then: Callable[[Journal], None] | None = None
         """Told of each write before it is noted."""
 
@@ -42,7 +42,7 @@ class Watchdog:
         if kind not in self.objects:
             return
         if kind != POOLS:
-            head = f"{self._now():.6f} {entry.type} {kind} {key} "
+            head = f"{self.now():.6f} {entry.type} {kind} {key} "
             self.history.append(head.encode() + entry.record.body)
         if entry.type == "DELETED":
             self.objects[kind].pop(key, None)
@@ -50,7 +50,7 @@ class Watchdog:
         obj = self.objects[kind][key] = entry.record.object()
         self.claims_created += kind == CLAIMS and entry.type == "ADDED"
         for trouble in self._troubles(kind, obj):
-            line = f"{self._now():.3f}: {entry.type} {kind} {key}: {trouble}"
+            line = f"{self.now():.3f}: {entry.type} {kind} {key}: {trouble}"
             if line.partition(": ")[2] not in {v.partition(": ")[2] for v in self.violations}:
                 self.violations.append(line)
 

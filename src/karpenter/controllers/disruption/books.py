@@ -58,7 +58,7 @@ class Books:
     def annotations(self, command: Command) -> Sequence[Mapping[str, str]]:
         """Return what the replacements of a command have to remember, in its order."""
         found = self._memories(command).replacements
-        return [{MOVED_FROM: memory.render()} if memory is not None else {} for memory in found]
+        return [{MOVED_FROM: ledger.render(memory)} if memory else {} for memory in found]
 
     async def note(self, c: Underway) -> None:
         """Let the nodes that take pods of a command remember that; of a resumed one they are not known.
@@ -69,7 +69,7 @@ class Books:
         rows = {row.name: row for row in self._context.cluster.nodes()}
         for name, memory in self._memories(c.command).nodes.items():
             claim = rows[name].claim
-            text = memory.render()
+            text = ledger.render(memory)
             if claim is None or claim.metadata.annotations.get(MOVED_FROM) == text:
                 continue
             try:
@@ -88,9 +88,9 @@ class Books:
             self._saved.labels(c.reason).inc(max(0.0, command.savings))
 
     def _memories(self, command: Command) -> ledger.Memories:
-        cluster = self._context.cluster
-        nodes = {row.name: row for row in cluster.nodes()}
-        return ledger.memories(command, nodes, self.restarts(), self._context.clock.now())
+        snapshot = self._context.cluster.snapshot()
+        nodes = {row.name: row for row in snapshot.nodes}
+        return ledger.memories(command, ledger.Ledger(snapshot, self.restarts()), nodes)
 
 
 def _objection(snapshot: Snapshot, restarts: Restarts, command: Command) -> Verdict | None:
