@@ -30,8 +30,8 @@ PRICE_USED = f"{known.OWN_DOMAIN}/price-per-hour"
 PLANNED_LOT = f"{known.OWN_DOMAIN}/planned-lot"
 """Of a NodeClaim: the reservation, commitment or price step that it is meant to be bought from."""
 MOVED_FROM = f"{known.OWN_DOMAIN}/moved-from"
-"""Of a NodeClaim: the instance types that consolidation has moved the workloads of its pods from, and when, as
-JSON (`karpenter.disruption.ledger`)."""
+"""Of a NodeClaim: the instance types that consolidation has moved workloads on it from, and when, as JSON
+(`karpenter.disruption.ledger`)."""
 
 MICRO = 1_000_000
 """Micro-USD in a dollar."""
