@@ -39,8 +39,9 @@ bench: $(STAMP) ## Print every benchmark's table
 bench-reference: $(STAMP) ## Build the original's scheduler (Go), run it and ours on the same scenarios (ONLY=name picks)
 	@PYTHONPATH=src:. $(BIN)/python benchmarks/against_reference.py --full $(if $(ONLY),--only "$(ONLY)")
 
-mutations: $(STAMP) ## Break the deciding code in COUNT (20) places that SEED (1) picks; a test must fail each time
-	@PYTHONPATH=src:. $(BIN)/python tools/mutations.py --seed $(or $(SEED),1) --count $(or $(COUNT),20)
+mutations: $(STAMP) ## Break the deciding code of ROOM (scheduling, disruption) in COUNT (20) places that SEED (1) picks
+	@PYTHONPATH=src:. $(BIN)/python tools/mutations.py --room $(or $(ROOM),scheduling) \
+	    --seed $(or $(SEED),1) --count $(or $(COUNT),20)
 
 soak: $(STAMP) ## The slow checks at their full counts
 	@KARPENTER_SOAK=1 $(BIN)/pytest -m slow tests -v

@@ -1,6 +1,6 @@
 """Are the tests awake? Breaks the deciding code in places that a seed picks, and looks whether a test fails.
 
-    PYTHONPATH=src:. .venv/bin/python tools/mutations.py --seed 1 --count 20
+    PYTHONPATH=src:. .venv/bin/python tools/mutations.py --seed 1 --count 20 --room disruption
 
 One place at a time is broken, each in a copy of the tree; prints a table and exits 1 if a mutant lived. A
 mutation is one of: a comparison negated or its bound moved, `and` for `or`, a `not` lost, an integer off by
@@ -20,21 +20,61 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("src/karpenter/model", "src/karpenter/scheduling")
-TESTS = (
-    "tests/model",
-    "tests/scheduling",
-    "tests/property",
-    "tests/corpus",
-    "tests/controllers/provisioning",
-)
-PLAIN = "tests/scheduling"
-"""Tests that are run once more on first plans as they are."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Code that decides, and the tests that have to notice when it is broken."""
+
+    sources: tuple[str, ...]
+    tests: tuple[str, ...]
+    plain: str = ""
+    """Tests that are run once more on first plans as they are."""
+
+
+ROOMS = {
+    "scheduling": Room(
+        sources=("src/karpenter/model", "src/karpenter/scheduling"),
+        tests=(
+            "tests/model",
+            "tests/scheduling",
+            "tests/property",
+            "tests/corpus",
+            "tests/controllers/provisioning",
+        ),
+        plain="tests/scheduling",
+    ),
+    "disruption": Room(
+        sources=(
+            "src/karpenter/disruption",
+            "src/karpenter/controllers/disruption",
+            "src/karpenter/controllers/node",
+            "src/karpenter/controllers/nodeclaim",
+            "src/karpenter/controllers/nodepool",
+        ),
+        tests=(
+            "tests/disruption",
+            "tests/controllers/disruption",
+            "tests/controllers/node",
+            "tests/controllers/nodeclaim",
+            "tests/controllers/nodepool",
+            "tests/controllers/static",
+            "tests/corpus/test_consolidation.py",
+            "tests/scenario/test_disruption.py",
+            "tests/scenario/test_surge.py",
+            "tests/scenario/test_drift.py",
+            "tests/scenario/test_auditor.py",
+        ),
+    ),
+}
 PATIENCE = 2.0
 """A mutant that takes so many times as much CPU as no mutant hangs."""
+_TRUSTED_SECONDS = 300.0
+"""What no mutant is taken to need when that is not tried."""
 
 SPARED: dict[str, str] = {
     "scheduling/check*.py": "the independent judge of plans: it decides nothing",
@@ -197,10 +237,10 @@ def _number(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, int | float)
 
 
-def mutations() -> Iterator[Mutation]:
+def mutations(room: Room) -> Iterator[Mutation]:
     """Every mutation there is, in the order of files and places."""
-    for room in ROOMS:
-        for file in sorted((ROOT / room).rglob("*.py")):
+    for source in room.sources:
+        for file in sorted((ROOT / source).rglob("*.py")):
             path = str(file.relative_to(ROOT))
             text = file.read_bytes()
             places = Places(path, text)
@@ -258,10 +298,16 @@ def _cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def relevant(mutation: Mutation) -> list[str]:
-    """All tests, those of the mutated module first."""
-    own = [str(p.relative_to(ROOT)) for p in (ROOT / "tests").rglob(f"test_{Path(mutation.path).stem}.py")]
-    return [*own, *TESTS]
+def relevant(mutation: Mutation, room: Room) -> list[str]:
+    """All tests, those first that are named, or lie, most like the mutated module."""
+    path = Path(mutation.path)
+    named = sorted(p for p in (ROOT / "tests").rglob(f"test_{path.stem}.py") if "e2e" not in p.parts)
+    folder = "/".join(path.parent.parts[2:])
+    near = sorted(
+        (p for p in (ROOT / "tests" / folder).glob("test_*.py") if p not in named),
+        key=lambda p: (-SequenceMatcher(None, path.stem, p.stem).ratio(), p.name),
+    )
+    return [*(str(p.relative_to(ROOT)) for p in (*named, *near)), *room.tests]
 
 
 def main() -> int:
@@ -270,10 +316,13 @@ def main() -> int:
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--count", type=int, default=20)
     arguments.add_argument("--only", default="", help="mutate only files whose path contains this")
+    arguments.add_argument("--room", choices=sorted(ROOMS), default="scheduling")
+    arguments.add_argument("--trust", action="store_true", help="do not run the tests unmutated first")
     options = arguments.parse_args()
-    places = [m for m in mutations() if options.only in m.path]
+    room = ROOMS[options.room]
+    places = [m for m in mutations(room) if options.only in m.path]
     picked = random.Random(options.seed).sample(places, min(options.count, len(places)))
-    print(f"{len(picked)} of {len(places)} mutations, seed {options.seed}", flush=True)
+    print(f"{len(picked)} of {len(places)} mutations of {options.room}, seed {options.seed}", flush=True)
     lived = 0
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
         tree = Path(folder)
@@ -283,24 +332,29 @@ def main() -> int:
                 shutil.copytree(source, tree / part, ignore=shutil.ignore_patterns("__pycache__"))
             elif source.exists():
                 shutil.copy(source, tree / part)
-        if whole := fails(tree, list(TESTS)) or fails(tree, [PLAIN], plain=True):
+        if not options.trust and (whole := fails(tree, list(room.tests)) or _plainly(tree, room)):
             print(f"the tests fail without any mutation: {whole}")
             return 2
-        most = 10.0 + PATIENCE * _cpu()
+        most = 10.0 + PATIENCE * (_cpu() or _TRUSTED_SECONDS)
         for number, mutation in enumerate(picked, 1):
-            lived += _try(tree, mutation, number, most)
+            lived += _try(tree, mutation, room, number, most)
     print(f"{len(picked) - lived} caught, {lived} lived")
     return 1 if lived else 0
 
 
-def _try(tree: Path, mutation: Mutation, number: int, most: float) -> bool:
+def _plainly(tree: Path, room: Room, most: float = math.inf) -> str | None:
+    """As `fails`, for the tests that are run once more on first plans as they are."""
+    return fails(tree, [room.plain], most, plain=True) if room.plain else None
+
+
+def _try(tree: Path, mutation: Mutation, room: Room, number: int, most: float) -> bool:
     """Whether the mutant lives; prints its row."""
     file = tree / mutation.path
     text = file.read_bytes()
     file.write_bytes(text[: mutation.start] + mutation.after.encode() + text[mutation.end :])
     began = _cpu()
     try:
-        caught = fails(tree, relevant(mutation), most) or fails(tree, [PLAIN], most, plain=True)
+        caught = fails(tree, relevant(mutation, room), most) or _plainly(tree, room, most)
     finally:
         file.write_bytes(text)
     seconds = _cpu() - began
