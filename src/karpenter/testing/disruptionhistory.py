@@ -251,6 +251,12 @@ class _Life:
         ]
         if waiting:
             return f"pods do not run: {waiting[:5]} ({len(waiting)})"
+        if any(
+            pod.metadata.owner_references and pod.metadata.owner_references[0].kind == "Job"
+            for pod in await self.w.pods()
+            if podlib.is_active(pod)
+        ):
+            return "jobs run"
         missing = await self._missing()
         if missing:
             return f"too few pods: {missing}"
