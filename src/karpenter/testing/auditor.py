@@ -57,6 +57,8 @@ class Auditor:
         """NodeClaims the operator deleted for other causes, by cause."""
         self.moved_at = 0.0
         """When the operator last created, marked or deleted a claim, or evicted a pod."""
+        self.stirred_at = 0.0
+        """When a pod last came to a node, or went."""
         self.vanished: set[str] = set()
         """Provider ids of machines that the cloud took away."""
         self._watchdog = watchdog
@@ -110,10 +112,10 @@ class Auditor:
         now, name = self._now(), new["metadata"]["name"]
         node = new["spec"].get("nodeName", "")
         if node and (old is None or not old["spec"].get("nodeName")):
-            self._bound_at[name] = now
+            self._bound_at[name] = self.stirred_at = now
         was = old is not None and rights.is_active(old)
         if node and was and (gone or not rights.is_active(new)):
-            self._gone_at[node] = now
+            self._gone_at[node] = self.stirred_at = now
         evicted = _is_evicted(new) and (old is None or not _is_evicted(old))
         if self._by_operator() and evicted:
             self.evictions += 1

@@ -260,7 +260,7 @@ class _Life:
         missing = await self._missing()
         if missing:
             return f"too few pods: {missing}"
-        moved = self.w.clock.now() - self.auditor.moved_at
+        moved = self.w.clock.now() - max(self.auditor.moved_at, self.auditor.stirred_at)
         return f"something moved {moved:g} s ago" if moved < QUIET_SECONDS else ""
 
     async def _missing(self) -> list[str]:
