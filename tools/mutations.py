@@ -73,6 +73,7 @@ ROOMS = {
 }
 PATIENCE = 2.0
 """A mutant that takes so many times as much CPU as no mutant hangs."""
+_NOT_RUN, _NOTHING_RUN = 4, 5  # pytest's exit codes
 _TRUSTED_SECONDS = 300.0
 """What no mutant is taken to need when that is not tried."""
 
@@ -289,6 +290,8 @@ def fails(tree: Path, tests: list[str], most: float = math.inf, *, plain: bool =
     for line in run.stdout.splitlines():
         if line.startswith(("FAILED ", "ERROR ")):
             return line.split(" ", 1)[1].split(" - ")[0]
+    if run.returncode in (_NOT_RUN, _NOTHING_RUN):
+        raise RuntimeError(f"pytest ran no test: {run.stdout[-500:]}{run.stderr[-500:]}")
     return "it hangs" if run.returncode < 0 else f"exit {run.returncode}"
 
 
@@ -298,16 +301,16 @@ def _cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def relevant(mutation: Mutation, room: Room) -> list[str]:
+def relevant(tree: Path, mutation: Mutation, room: Room) -> list[str]:
     """All tests, those first that are named, or lie, most like the mutated module."""
     path = Path(mutation.path)
-    named = sorted(p for p in (ROOT / "tests").rglob(f"test_{path.stem}.py") if "e2e" not in p.parts)
+    named = sorted(p for p in (tree / "tests").rglob(f"test_{path.stem}.py") if "e2e" not in p.parts)
     folder = "/".join(path.parent.parts[2:])
     near = sorted(
-        (p for p in (ROOT / "tests" / folder).glob("test_*.py") if p not in named),
+        (p for p in (tree / "tests" / folder).glob("test_*.py") if p not in named),
         key=lambda p: (-SequenceMatcher(None, path.stem, p.stem).ratio(), p.name),
     )
-    return [*(str(p.relative_to(ROOT)) for p in (*named, *near)), *room.tests]
+    return [*(str(p.relative_to(tree)) for p in (*named, *near)), *room.tests]
 
 
 def main() -> int:
@@ -354,7 +357,7 @@ def _try(tree: Path, mutation: Mutation, room: Room, number: int, most: float) -
     file.write_bytes(text[: mutation.start] + mutation.after.encode() + text[mutation.end :])
     began = _cpu()
     try:
-        caught = fails(tree, relevant(mutation, room), most) or _plainly(tree, room, most)
+        caught = fails(tree, relevant(tree, mutation, room), most) or _plainly(tree, room, most)
     finally:
         file.write_bytes(text)
     seconds = _cpu() - began
