@@ -2,10 +2,14 @@
 
 import pytest
 
+from karpenter.apis.core import Node, Taint
 from karpenter.apis.workloads import Deployment
 from karpenter.base.virtualtime import run_virtual
+from karpenter.kube.patch import merge
 from karpenter.testing.manifests import deployment, node_class, pool
 from karpenter.testing.world import World, world
+
+KEEP_OFF = Taint("example.com/keep-off", "", "NoExecute")
 
 
 async def _thinned_out(w: World, *, after: str = "5s") -> None:
@@ -62,5 +66,30 @@ def test_an_operator_killed_while_consolidating_is_followed_by_one_that_finishes
 
             await w.until("two nodes are left", merged, within=900)
             assert not [n.name for n in await w.nodes() if n.spec.taints]
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize("policy", ["WhenEmpty", "WhenEmptyOrUnderutilized"])
+def test_nodes_that_turn_their_pods_away_do_not_pile_up(policy: str) -> None:
+    """Somebody taints every new node: machines come and go for the pods, but only a few at a time."""
+
+    async def scenario() -> None:
+        async with world() as w:
+            made = pool(consolidate_after="30s")
+            made["spec"]["disruption"]["consolidationPolicy"] = policy
+            await w.apply([node_class(), made, deployment("web", 10)])
+            most = 0
+            for _ in range(30):
+                for node in await w.nodes():
+                    if not node.deleting and not any(t.key == KEEP_OFF.key for t in node.spec.taints):
+                        taints = merge({"spec": {"taints": [*node.spec.taints, KEEP_OFF]}})
+                        await w.client.patch(Node, node.name, taints)
+                await w.wait(15)
+                most = max(most, len(await w.claims()))
+            assert most <= 12, f"{most} machines at once"
+            for node in await w.nodes():
+                await w.client.patch(Node, node.name, merge({"spec": {"taints": []}}))
+            await w.until_replicas("web", 10, within=900)
 
     run_virtual(scenario())
