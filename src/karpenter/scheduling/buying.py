@@ -98,7 +98,7 @@ class Buyer:
         if not usable.any():
             return False
         merged = space.steered(merged, usable)
-        usable &= np.isfinite(space.evaluate(merged).price)
+        usable = usable & np.isfinite(space.evaluate(merged).price)
         start = self._with_min_values(space, merged, usable)
         if start is None:
             return False

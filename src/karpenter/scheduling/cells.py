@@ -117,15 +117,11 @@ class CellFinder:
 
 
 def openable(space: PoolSpace, merged: Requirements, ask: Ask) -> Mask:
-    """Return the types of which one more node, being `merged`, can be bought for one pod of `ask`."""
-    usable: Mask = (
-        np.isfinite(space.evaluate(merged).price)
-        & space.fits(ask.wanted)
-        & space.within_limits()
-        & space.affords(merged)
-        & space.free_ports(ask.ports)
-    )
-    return usable
+    """Return the types of which one more node, being `merged`, can be bought for one pod of `ask`.
+
+    It is remembered: not to be changed.
+    """
+    return space.openable(merged, ask.wanted, ask.ports)
 
 
 def cell_requirements(keys: Sequence[str], values: Sequence[str]) -> Requirements:

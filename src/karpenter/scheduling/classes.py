@@ -81,21 +81,25 @@ def classify(problem: Problem, topology: Topology, drives: Drives) -> list[PodCl
         for taint in taints
     )
     kinds: dict[bytes, _Kind] = {}
+    known: dict[bytes, tuple[Variant, ...]] = {}
     groups: dict[tuple[_Kind, Profile], list[Pod]] = {}
     for group in topology.alike:
         kind = kinds.get(group.shape)
         if kind is None:
-            kind = kinds[group.shape] = _kind_of(group.pods[0], problem, drives, prefer_no_schedule)
+            alike = topology.constraints(group)
+            kind = kinds[group.shape] = _kind_of(
+                group.pods[0], problem, drives, prefer_no_schedule, known, alike
+            )
         profile = Profile() if kind.refused else topology.profile(group)
         groups.setdefault((kind, profile), []).extend(group.pods)
     classes = []
     for (kind, profile), members in groups.items():
-        ages = sorted(_age(pod) for pod in members)
+        ages = sorted([_age(pod) for pod in members])
         classes.append(
             (
                 ages[0],
                 PodClass(
-                    pods=tuple(key for _, _, key in ages),
+                    pods=tuple([key for _, _, key in ages]),
                     requests=dict(kind.requests),
                     variants=_avoiding(kind.variants, profile.avoid),
                     ports=kind.ports,
@@ -121,12 +125,22 @@ def _refusal(refused: tuple[str, str, str] | None) -> Refusal | None:
     return Refusal(place="", constraint=constraint, message=message, remedy=remedy)  # type: ignore[arg-type]
 
 
-def _kind_of(pod: Pod, problem: Problem, drives: Drives, prefer_no_schedule: bool) -> _Kind:
-    variants: tuple[Variant, ...] = ()
+def _kind_of(
+    pod: Pod,
+    problem: Problem,
+    drives: Drives,
+    prefer_no_schedule: bool,
+    known: dict[bytes, tuple[Variant, ...]],
+    constraints: bytes,
+) -> _Kind:
+    """Return the kind of `pod`; `known` are the variants of others without volumes, by their constraints."""
+    variants: tuple[Variant, ...] = () if pod.spec.volumes else known.get(constraints, ())
     refused = unsupported(pod, problem.options)
-    if refused is None:
+    if refused is None and not variants:
         try:
             variants = tuple(_variants(pod, problem, prefer_no_schedule))
+            if not pod.spec.volumes:
+                known[constraints] = variants
         except VolumeProblem as error:
             refused = ("volumes", str(error), "")
         except ValueError as error:
@@ -136,7 +150,7 @@ def _kind_of(pod: Pod, problem: Problem, drives: Drives, prefer_no_schedule: boo
                 refused = ("requirements", "none of the pod's node affinity terms can match a node", "")
     return _Kind(
         requests=tuple(sorted({**requests(pod), **drives.wanted_by(pod)}.items())),
-        variants=variants,
+        variants=() if refused else variants,
         ports=host_ports(pod),
         priority=pod.spec.priority or 0,
         refused=refused,

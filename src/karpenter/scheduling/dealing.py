@@ -102,10 +102,15 @@ class Dealer:
     def _batches(self, wholes: Mapping[int, Ask]) -> list[_Batch]:
         """Put those together to whom the same constraints apply, and whom every cell takes without end."""
         found: dict[object, _Batch] = {}
+        endless: dict[int, tuple[list[assign.Cell], object]] = {}
+        """Cells of classes, by identity, and what tells them apart; None if one of them is not endless."""
         for number, whole in wholes.items():
             wide, cells = self._classes[number].profile.wide, self._cells(number, whole)
-            alike = all(c.room == UNLIMITED and not c.free for c in cells)
-            key = (wide, tuple((c.values, c.tier) for c in cells)) if alike else number
+            if id(cells) not in endless:
+                alike = all(c.room == UNLIMITED and not c.free for c in cells)
+                endless[id(cells)] = cells, tuple([(c.values, c.tier) for c in cells]) if alike else None
+            mark = endless[id(cells)][1]
+            key = number if mark is None else (wide, mark)
             batch = found.get(key)
             if batch is None:
                 found[key] = _Batch({number: whole}, wide, cells)

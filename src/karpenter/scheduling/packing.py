@@ -226,12 +226,15 @@ def fill(
         count = min(ask.remaining - placed, most)
         for column, amount in ask.needs:
             fit = room[column] // amount
+            if fit <= 0:
+                return
             if fit < count:
                 count = fit
-        if count > 0 and not ask.profile.alone:
+        alone = ask.profile.alone
+        if not alone:
             count = min(count, topology.allowance(ask.profile, pattern.held))
             if not (pattern.founding or topology.welcome(ask.profile, pattern.held)):
-                count = 0
+                return
         if count <= 0:
             return
         joined = join(space, pattern, ask, count, allowed)
@@ -243,7 +246,7 @@ def fill(
         pattern.counts[ask.index] = placed + joined
         for column, amount in ask.needs:
             room[column] -= joined * amount
-        if pattern.founding or not ask.profile.alone:
+        if pattern.founding or not alone:
             pattern.founding = False
             inside = admitted & queue.waiting.welcomed(pattern.held)
 
@@ -270,8 +273,8 @@ def join(space: PoolSpace, pattern: Pattern, ask: Ask, count: int, allowed: Mask
     merged = space.admit(pattern.requirements, ask.demands)
     if isinstance(merged, str) or count <= 0:
         return 0
-    evaluation = space.evaluate(merged)
-    if evaluation.price[pattern.chosen] > pattern.price + _EPSILON:
+    price = space.evaluate(merged).price
+    if merged is not pattern.requirements and price[pattern.chosen] > pattern.price + _EPSILON:
         return 0
     ports = ask.ports
     if ports:
@@ -279,7 +282,7 @@ def join(space: PoolSpace, pattern: Pattern, ask: Ask, count: int, allowed: Mask
         if conflicting(pattern.ports, ports) or not space.free_ports(ports)[pattern.chosen]:
             return 0
     if merged.has_min_values:
-        options = np.isfinite(evaluation.price) & allowed & space.free_ports(pattern.ports | ports)
+        options = np.isfinite(price) & allowed & space.free_ports(pattern.ports | ports)
         count = _within_min_values(space, merged, options, pattern.used, ask, count)
         if count <= 0:
             return 0

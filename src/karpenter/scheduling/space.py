@@ -163,6 +163,9 @@ class PoolSpace:
         self._evaluations: dict[Requirements, Evaluation] = {}
         self._by_price: dict[Requirements, Amounts] = {}
         self._charges: dict[Requirements, Amounts] = {}
+        self._openable: dict[tuple[Requirements, bytes, frozenset[Port]], Mask] = {}
+        self._openable_at: tuple[object, ...] | None = None
+        """What `limits_version` was when these were found out."""
         self._merged: dict[tuple[Requirements, Variant], Requirements | str] = {}
         self._untolerated: dict[tuple[object, ...], str] = {}
 
@@ -294,6 +297,25 @@ class PoolSpace:
             within = self._count_within()
             if not np.array_equal(within, self._within):
                 self._within, self._limits_version = within, object()
+
+    def openable(self, requirements: Requirements, wanted: Amounts, ports: frozenset[Port]) -> Mask:
+        """Return the types of which one more node can be bought for a pod; remembered, not to be changed."""
+        version = self.limits_version
+        if version != self._openable_at:
+            self._openable_at = version
+            self._openable.clear()
+        key = (requirements, wanted.tobytes(), ports)
+        found = self._openable.get(key)
+        if found is None:
+            found = self._openable[key] = (
+                np.isfinite(self.evaluate(requirements).price)
+                & self.fits(wanted)
+                & self.within_limits()
+                & self.affords(requirements)
+                & self.free_ports(ports)
+            )
+            found.flags.writeable = False
+        return found
 
     def drawing(self, start: Requirements, chosen: int, allowed: Mask) -> Requirements:
         """Return what a node bought as type `chosen` is: it draws on the cheapest lot, or on none.

@@ -123,7 +123,7 @@ class Topology:
         self._selecting: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[int, ...]] = {}
         self.domains = DomainLedger()
         self._read_running(problem.snapshot.nodes)
-        self._read_pending(group.pods[0] for group in self.alike)
+        self._read_pending()
         if self.domains.groups:
             self.domains.count(problem, self._moving)
 
@@ -141,14 +141,15 @@ class Topology:
                         seen.add((term.group.identity, domain))
                         self._avoided.append((term.group, domain))
 
-    def _read_pending(self, pods: Iterable[Pod]) -> None:
-        for pod in pods:
+    def _read_pending(self) -> None:
+        for group in self.alike:
+            pod = group.pods[0]
             affinity, spread = pod.spec.affinity, pod.spec.topology_spread_constraints
             if not spread and (
                 affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None)
             ):
                 continue
-            for term in self._terms_of(pod):
+            for term in self._terms_of(pod, self.constraints(group)):
                 if term.group.key == labels.KUBERNETES_HOSTNAME:
                     self._number(term)
                 else:
@@ -156,8 +157,8 @@ class Topology:
                     if not term.weight:
                         self.domains.claim_hard(term.group)
 
-    def _terms_of(self, pod: Pod) -> list[Term]:
-        """Return the terms of `pod`, shared by pods with equal specs unless their labels matter to them."""
+    def _terms_of(self, pod: Pod, constraints: bytes) -> list[Term]:
+        """Return the terms of `pod`, shared by pods with equal `constraints` unless their labels matter."""
         keyed = any(c.match_label_keys for c in pod.spec.topology_spread_constraints)
         affinity = pod.spec.affinity
         for side in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ():
@@ -165,19 +166,21 @@ class Topology:
                 keyed = keyed or bool(term.match_label_keys or term.mismatch_label_keys)
         if keyed:
             return list(terms_of(pod, self._namespaces, soft=self._soft))
-        shape = self._constraints(pod)
-        found = self._terms.get((shape, pod.namespace))
+        found = self._terms.get((constraints, pod.namespace))
         if found is None:
             found = list(terms_of(pod, self._namespaces, soft=self._soft))
-            self._terms[shape, pod.namespace] = found
+            self._terms[constraints, pod.namespace] = found
         return found
 
-    def _constraints(self, pod: Pod) -> bytes:
-        """Return all that a spec says about where its pod may be, as one key."""
-        spec = pod.spec
-        return self._encoder.encode(
-            (spec.affinity, spec.topology_spread_constraints, spec.node_selector, spec.tolerations)
-        )
+    def constraints(self, group: Alike) -> bytes:
+        """Return all that the spec of a group says about where its pods may be, as one key."""
+        found = self._shapes.get(group.shape)
+        if found is None:
+            spec = group.pods[0].spec
+            found = self._shapes[group.shape] = self._encoder.encode(
+                (spec.affinity, spec.topology_spread_constraints, spec.node_selector, spec.tolerations)
+            )
+        return found
 
     def counts(self, pod: Pod) -> bool:
         """Tell whether some rule counts `pod`, wherever it runs."""
@@ -188,21 +191,19 @@ class Topology:
         if not self.rules and not self._avoided and not self.domains.groups:
             return _NOTHING
         pod = group.pods[0]
-        constraints = self._shapes.get(group.shape)
-        if constraints is None:
-            constraints = self._shapes[group.shape] = self._constraints(pod)
+        constraints = self.constraints(group)
         key = (constraints, pod.namespace, tuple(sorted(pod.metadata.labels.items())))
         found = self._profiles.get(key)
         if found is None:
-            found = self._profiles[key] = self._profile(pod)
+            found = self._profiles[key] = self._profile(pod, constraints)
         return found
 
-    def _profile(self, pod: Pod) -> Profile:
+    def _profile(self, pod: Pod, constraints: bytes) -> Profile:
         avoid = [Requirement.of(g.key, "NotIn", [value]) for g, value in self._avoided if g.selects(pod)]
         owned, near, wide = set(), set(), []
         soft: set[int] = set()
         fond: set[int] = set()
-        for term in self._terms_of(pod):
+        for term in self._terms_of(pod, constraints):
             if term.group.key != labels.KUBERNETES_HOSTNAME:
                 wide.append(term)
             elif term.weight:

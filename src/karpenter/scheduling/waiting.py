@@ -180,8 +180,7 @@ class Queue:
     def __init__(self, waiting: Waiting, order: Amounts) -> None:
         """Take the asks of `waiting` at the positions `order`."""
         self.waiting = waiting
-        self._positions = order
-        self._order: list[int] = order.tolist()
+        self._order = order
         self.kind: Amounts = waiting.kind[order]
 
     def __len__(self) -> int:
@@ -190,13 +189,13 @@ class Queue:
 
     def __getitem__(self, position: int) -> Ask:
         """Return one of them."""
-        return self.waiting.asks[self._order[position]]
+        return self.waiting.asks[self._order.item(position)]
 
     def wanted(self, positions: Amounts | slice) -> Amounts:
         """Return what a pod wants, by resource and ask, of those at some positions in the queue."""
-        found: Amounts = self.waiting.wanted[:, self._positions[positions]]
+        found: Amounts = self.waiting.wanted[:, self._order[positions]]
         return found
 
     def front(self, count: int) -> list[Ask]:
         """Return the first `count` of them."""
-        return [self.waiting.asks[at] for at in self._order[:count]]
+        return [self.waiting.asks[at] for at in self._order[:count].tolist()]
