@@ -95,8 +95,8 @@ SPARED: dict[str, str] = {
     "model/requirements.py:_value_order": "its zero stands where all values are equal",
 }
 """What is not mutated (a pattern of path, or path:function), and why."""
-UNNOTICED = ("_EPSILON", "_KEPT_", "_AS_GOOD")
-"""Bounds that only rounding, a cache's size or the look of a good enough plan depends on are not moved."""
+UNNOTICED = ("_EPSILON", "_KEPT_", "_AS_GOOD", "_FEW", "_MOST_")
+"""Bounds that only rounding, the size of caches, or how much is tried for how many depends on are not moved."""
 
 NEGATED = {
     ast.Eq: "!=", ast.NotEq: "==", ast.Lt: ">=", ast.LtE: ">", ast.Gt: "<=", ast.GtE: "<",

@@ -3,10 +3,11 @@
 import json
 
 import msgspec
+import pytest
 
 from karpenter.scheduling import solve
 from karpenter.scheduling.explain import cost_text, plan_text, unschedulable_json, unschedulable_text
-from karpenter.testing.builders import a_nodepool, a_pod, a_problem
+from karpenter.testing.builders import a_nodepool, a_pod, a_problem, an_instance_type
 
 
 def test_a_refusal_names_place_reason_counts_and_remedy() -> None:
@@ -36,6 +37,16 @@ def test_a_plan_is_summed_up() -> None:
     assert lines[0].startswith("1 pods on 1 new nodes, 0 on existing ones, 1 left out; cost $0.06/h, ≥ $0.0")
     assert lines[1] == "  main: general-2 or 3 others, $0.0560/h, 1 pods"
     assert lines[2] == "pod default/b cannot be scheduled:"
+
+
+@pytest.mark.parametrize(
+    ("types", "others"), [(1, "only-0,"), (2, "only-0 or 1 others,"), (3, "only-0 or 2 others,")]
+)
+def test_a_node_is_named_by_its_cheapest_type(types: int, others: str) -> None:
+    """How many others may stand in for it is said where there are any."""
+    catalogue = [an_instance_type(f"only-{i}", price=1.0 + i) for i in range(types)]
+    lines = plan_text(solve(a_problem([a_pod()], instance_types=catalogue))).splitlines()
+    assert lines[1] == f"  default: {others} $1.0000/h, 1 pods"
 
 
 def test_the_gap_is_a_share_of_the_bound() -> None:

@@ -29,7 +29,7 @@ def test_a_node_is_filled_up_and_never_over(groups: list[tuple[int, int, int]]) 
     problem = a_problem(pods, instance_types=[an_instance_type(cpu=str(CORES), memory="999Gi", pods="999")])
     topology, drives = Topology(problem), Drives.of(problem)
     classes = classify(problem, topology, drives)
-    current = Pass(problem, topology, classes, drives, {}, by_priority=False)
+    current = Pass(problem, topology, classes, drives, {})
     (space,) = current.spaces
     asks = []
     for index, each in enumerate(classes):

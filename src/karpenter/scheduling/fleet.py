@@ -29,7 +29,7 @@ def least_cost(
     """
     topology, drives = Topology(problem), Drives.of(problem)
     classes = classify(problem, topology, drives)
-    empty = Pass(problem, topology, classes, drives, {}, by_priority=False)
+    empty = Pass(problem, topology, classes, drives, {})
     relaxation = Relaxation(
         empty.spaces,
         empty.nodes,

@@ -5,6 +5,7 @@ hand is filled in thought with the pods that remain; the one that holds the most
 A class's worth is the least its pods can cost anywhere: what their scarcest resource costs on the best type.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -266,12 +267,12 @@ def fill(
 
 
 def join(space: PoolSpace, pattern: Pattern, ask: Ask, count: int, allowed: Mask) -> int:
-    """Add up to `count` pods of `ask` to `pattern`, at the price it has; return how many could be added.
+    """Add up to `count` pods (at least one) of `ask` to `pattern`, at the price it has; return how many could be added.
 
     What the other pods of the node have to say about it is for the caller to ask.
     """
     merged = space.admit(pattern.requirements, ask.demands)
-    if isinstance(merged, str) or count <= 0:
+    if isinstance(merged, str):
         return 0
     price = space.evaluate(merged).price
     if merged is not pattern.requirements and price[pattern.chosen] > pattern.price + _EPSILON:
@@ -284,7 +285,7 @@ def join(space: PoolSpace, pattern: Pattern, ask: Ask, count: int, allowed: Mask
     if merged.has_min_values:
         options = np.isfinite(price) & allowed & space.free_ports(pattern.ports | ports)
         count = _within_min_values(space, merged, options, pattern.used, ask, count)
-        if count <= 0:
+        if not count:
             return 0
     pattern.requirements = merged
     pattern.used = pattern.used + ask.wanted * count
@@ -296,15 +297,11 @@ def _within_min_values(
     space: PoolSpace, requirements: Requirements, options: Mask, used: Amounts, ask: Ask, count: int
 ) -> int:
     """Return how many pods can join, at most `count`, so that enough types still hold everything."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high + 1) // 2
-        fitting = options & space.fits(used + ask.wanted * middle)
-        if space.achieved(requirements, fitting):
-            high = middle - 1
-        else:
-            low = middle
-    return low
+
+    def too_many(joining: int) -> bool:
+        return bool(space.achieved(requirements, options & space.fits(used + ask.wanted * joining)))
+
+    return bisect_left(range(1, count + 1), True, key=too_many)
 
 
 def _fitting(wanted: Amounts, room: Sequence[int]) -> Mask:

@@ -62,10 +62,13 @@ class Pass:
         drives: Drives,
         closed: dict[tuple[int, Values], int],
         *,
-        by_priority: bool,
+        by_priority: bool = False,
         what_if: WhatIf | None = None,
     ) -> None:
-        """Prepare; `closed` has domains, by class, that take only so many of its pods."""
+        """Prepare; `closed` has domains, by class, that take only so many of its pods.
+
+        `by_priority`: who is more urgent is placed before all others.
+        """
         self.problem = problem
         self.topology = topology
         self.ledger = topology.domains.copy()

@@ -52,7 +52,7 @@ class Standing:
         self._problem = problem
         self._topology, self._drives = Topology(problem), Drives.of(problem)
         self._classes = classify(problem, self._topology, self._drives)
-        whole = Pass(problem, self._topology, self._classes, self._drives, {}, by_priority=False)
+        whole = Pass(problem, self._topology, self._classes, self._drives, {})
         table, rules = whole.nodes, self._topology.rules
         self.names = tuple(node.name for node in table.nodes)
         self.row = {name: i for i, name in enumerate(self.names)}
@@ -100,7 +100,7 @@ class Standing:
             pools=tuple(msgspec.structs.replace(offer, remaining={}) for offer in self._problem.pools),
             options=msgspec.structs.replace(self._problem.options, price_remaining=None),
         )
-        bare = Pass(anew, self._topology, self._classes, self._drives, {}, by_priority=False)
+        bare = Pass(anew, self._topology, self._classes, self._drives, {})
         self.worth = bare.relaxation().worths(more)
 
     def value(self, row: int) -> float:
