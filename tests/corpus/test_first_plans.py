@@ -13,17 +13,18 @@ import pytest
 from benchmarks.workloads import generic, machines
 from benchmarks.workloads import problem as to_buy
 
-from karpenter.model.problem import Plan, Problem
+from karpenter.model.problem import Budget, Plan, Problem
 from karpenter.scheduling.solver import first_plan, solve
 from karpenter.testing.dice import Dice
 from karpenter.testing.figures import Figures, figures
-from karpenter.testing.problems import Scale, a_random_problem
+from karpenter.testing.problems import TINY, Scale, a_random_problem
 
 RECORDED = Path(__file__).with_name("first_plans.json")
 SCALES = {
     "calm": (40, Scale(company=False)),
     "free": (60, Scale()),
     "limited": (60, Scale(limited=True)),
+    "tiny": (24, TINY),
     "large": (12, Scale(workloads=12, replicas=12, pods=120, types=12, nodes=8, limited=True)),
 }
 """How many random problems of which kind."""
@@ -44,8 +45,31 @@ def first(problem: Problem) -> Plan:
     return first_plan(problem).plan()
 
 
-PLANNERS: dict[str, Callable[[Problem], Plan]] = {"first": first, "rescued": solve}
-KINDS = [*(("first", kind) for kind in (*SCALES, "catalogue")), ("rescued", "free"), ("rescued", "limited")]
+def bargained(problem: Problem) -> Plan:
+    """Return the first complete plan where machines cost next to nothing: the fee is most of it."""
+    options = msgspec.structs.replace(problem.options, node_fee=1.0)
+    return first(msgspec.structs.replace(problem, options=options))
+
+
+def searched(problem: Problem) -> Plan:
+    """Return the plan after a short search."""
+    return solve(problem, Budget(steps=40))
+
+
+PLANNERS: dict[str, Callable[[Problem], Plan]] = {
+    "first": first,
+    "bargained": bargained,
+    "rescued": solve,
+    "searched": searched,
+}
+KINDS = [
+    *(("first", kind) for kind in ("calm", "free", "limited", "large", "catalogue")),
+    ("bargained", "large"),
+    ("bargained", "catalogue"),
+    ("rescued", "free"),
+    ("rescued", "limited"),
+    ("searched", "tiny"),
+]
 
 
 def measured(planner: str, kind: str) -> dict[str, Figures]:
