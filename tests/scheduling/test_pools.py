@@ -54,7 +54,7 @@ def test_the_heaviest_pool_wins_and_names_break_ties(weights: dict[str, int | No
 def test_a_pool_that_is_doubted_comes_after_all_others() -> None:
     """Its machines have lately not become nodes: it buys what no other pool can, by weight among its like."""
     first, second = (an_offer(a_nodepool(name, weight=weight)) for name, weight in (("a", 100), ("b", 50)))
-    last = an_offer(a_nodepool("c"))
+    last = an_offer(a_nodepool("c"), [an_instance_type("dear", price=99.0)])
     doubted = [msgspec.structs.replace(offer, doubted=True) for offer in (first, second)]
     for offers, winner in (([last, *doubted], "c"), (doubted, "a"), ([first, last, doubted[1]], "a")):
         problem = msgspec.structs.replace(a_problem([a_pod()]), pools=tuple(offers))
