@@ -65,6 +65,13 @@ def test_intersection(left: Requirement, right: Requirement, text: str) -> None:
     assert left.intersection(right) == right.intersection(left)
 
 
+def test_numbers_written_twice_leave_the_others() -> None:
+    """Two spellings of one number exclude one integer of two."""
+    between = R("k", "Gt", ["0"]).intersection(R("k", "Lt", ["3"])).intersection(R("k", "NotIn", ["1", "01"]))
+    assert not between.impossible
+    assert between.has("2")
+
+
 def test_an_empty_range_is_found_out() -> None:
     """Bounds whose every integer is excluded permit nothing; the label may not be missing either."""
     requirement = (

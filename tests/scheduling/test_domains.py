@@ -12,9 +12,12 @@ from karpenter.apis.core import Affinity, Pod, PodAffinity, PodAffinityTerm, Top
 from karpenter.apis.karpenter import NodePool
 from karpenter.apis.meta import LabelSelector
 from karpenter.model.problem import Plan, Problem
+from karpenter.model.requirements import Requirements
 from karpenter.model.snapshot import NodeView
 from karpenter.scheduling import solve
 from karpenter.scheduling.check import violations
+from karpenter.scheduling.domains import DomainLedger, Wide
+from karpenter.scheduling.terms import Group, NodeFilter
 from karpenter.testing.builders import (
     a_nodepool,
     a_pod,
@@ -97,6 +100,38 @@ def zoned(zone: str, *pods: Pod, name: str = "") -> NodeView:
         pods=pods,
         allocatable={"cpu": "0", "memory": "0", "pods": "0"},
     )
+
+
+@pytest.mark.parametrize(
+    ("alternatives", "counted"),
+    [
+        (None, ["zone-a"]),
+        ([], ["zone-a"]),
+        ([{labels.ZONE: "zone-a"}], ["zone-a"]),
+        ([{labels.ARCH: "arm64"}], ["zone-a"]),
+        ([{labels.ZONE: "zone-b"}], []),
+        ([{labels.ZONE: "zone-b"}, {labels.ZONE: "zone-a"}], ["zone-a"]),
+    ],
+)
+def test_a_node_bought_in_a_new_zone_is_a_domain_of_those_that_select_it(
+    alternatives: list[dict[str, str]] | None, counted: list[str]
+) -> None:
+    """Whoever brought it there; pods that may be anywhere make no domain."""
+    chosen = None
+    if alternatives is not None:
+        chosen = NodeFilter(tuple(map(Requirements.from_labels, alternatives)), tolerations=())
+    group = Group("spread", labels.ZONE, frozenset(["default"]), LabelSelector(match_labels=WEB), chosen)
+    ledger = DomainLedger()
+    (tally,) = (ledger.groups[ledger.number(group)],)
+    other = Wide(keys=(labels.ZONE,))
+    ledger.record(other, ("",), 1)
+    assert sorted(tally.present) == []
+    ledger.record(other, ("zone-a",), 2)
+    assert sorted(tally.present) == counted
+    assert tally.total == 0
+    ledger.record(Wide(keys=(labels.ZONE,), selected=(0,)), ("",), 3)
+    ledger.record(Wide(keys=(labels.ZONE,), selected=(0,)), ("zone-a",), 4)
+    assert (tally.total, tally.pods) == (7, {"zone-a": 4})
 
 
 def test_a_deployment_is_spread_evenly_over_zones() -> None:

@@ -16,13 +16,11 @@ def levels(classes: Sequence[PodClass]) -> list[int]:
     depth = [0] * len(classes)
     wants = _wants(classes)
     for _ in range(_DEEPEST):
-        changed = False
+        before = list(depth)
         for i, wanted in wants:
-            deepest = max((depth[m] + 1 for m in wanted), default=0)
-            if deepest > depth[i] and deepest <= _DEEPEST:
-                depth[i], changed = deepest, True
-        if not changed:
-            break
+            depth[i] = max([depth[i], *(min(depth[m] + 1, _DEEPEST) for m in wanted)])
+        if depth == before:
+            return depth
     return depth
 
 
@@ -36,7 +34,7 @@ def urgencies(classes: Sequence[PodClass]) -> list[int]:
             for m in wanted:
                 found[m] = max(found[m], found[i])
         if found == before:
-            break
+            return found
     return found
 
 

@@ -267,7 +267,7 @@ def fill(
 
 
 def join(space: PoolSpace, pattern: Pattern, ask: Ask, count: int, allowed: Mask) -> int:
-    """Add up to `count` pods (at least one) of `ask` to `pattern`, at the price it has; return how many could be added.
+    """Add up to `count` pods (at least one) of `ask` to `pattern`, at its price; return how many it took.
 
     What the other pods of the node have to say about it is for the caller to ask.
     """

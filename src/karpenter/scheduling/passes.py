@@ -170,7 +170,9 @@ class Pass:
             if pod_class.profile.wide.keys and self.nodes.within_reach(whole.variants):
                 self._place_dealt(number, level, self.dealer.deal(number, whole, on_nodes=True))
             self._settle(whole)
-            if whole.remaining and pod_class.profile.wide.keys:
+            if not whole.remaining:
+                return
+            if pod_class.profile.wide.keys:
                 dealing = self.dealer.deal(number, whole)
             if dealing is None or not dealing.cells:
                 self._merge(whole, level)

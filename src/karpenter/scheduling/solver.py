@@ -252,14 +252,12 @@ class _Batch:
             current.run()
             if not by_priority and _someone_jumped_the_queue(classes, current.unplaced()):
                 # Something ran out: now it matters who comes first.
-                by_priority = True
-                closed = {}
-                continue
-            full = current.full_cells()
-            if not full:
-                break
-            # Domains that could not take what was dealt to them: deal again, knowing what they do take.
-            closed = {**closed, **full}
+                by_priority, closed = True, {}
+            elif full := current.full_cells():
+                # Domains that could not take what was dealt to them: deal again, knowing what they do take.
+                closed = {**closed, **full}
+            else:
+                return current
         return current
 
 

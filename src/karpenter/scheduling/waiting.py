@@ -13,6 +13,7 @@ from karpenter.scheduling.topology import Occupancy, Profile, Rule
 
 _EPSILON = 1e-9
 _NOWHERE = -1
+_NOBODY: Mask = np.zeros(0, dtype=np.bool_)
 _MOST_STATES = 4096
 """Of how many states of a node it is remembered whom they let in."""
 _SOME, _FULL, _TOO_MANY, _OWNED = 1, 2, 3, 4
@@ -133,18 +134,15 @@ class Waiting:
     def admitted(self, space: PoolSpace, start: Requirements, chosen: int) -> Mask:
         """Return, by kind, whether its pods may join a node that is `start` at no extra price."""
         key = (id(space), start, chosen)
-        known = self._admitted.get(key)
-        first = 0 if known is None else len(known)
-        if known is not None and first == len(self._variants):
-            return known
-        price = space.evaluate(start).price[chosen] + _EPSILON
-        answers = []
-        for variant in self._variants[first:]:
-            merged = space.admit(start, variant)
-            answers.append(not isinstance(merged, str) and space.evaluate(merged).price[chosen] <= price)
-        more = np.array(answers, dtype=np.bool_)
-        found = self._admitted[key] = more if known is None else np.concatenate([known, more])
-        return found
+        known = self._admitted.get(key, _NOBODY)
+        if len(known) != len(self._variants):
+            price = space.evaluate(start).price[chosen] + _EPSILON
+            answers = []
+            for variant in self._variants[len(known) :]:
+                merged = space.admit(start, variant)
+                answers.append(not isinstance(merged, str) and space.evaluate(merged).price[chosen] <= price)
+            known = self._admitted[key] = np.append(known, np.array(answers, dtype=np.bool_))
+        return known
 
     def welcomed(self, here: Occupancy) -> Mask:
         """Return, by kind, whether the pods on a node that holds `here` let its pods in."""
