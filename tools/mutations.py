@@ -96,7 +96,7 @@ SPARED: dict[str, str] = {
 }
 """What is not mutated (a pattern of path, or path:function), and why."""
 UNNOTICED = ("_EPSILON", "_KEPT_", "_AS_GOOD", "_FEW", "_MOST_")
-"""Bounds that only rounding, the size of caches, or how much is tried for how many depends on are not moved."""
+"""Bounds that only decide about rounding, the size of caches, or how much is tried, are not moved."""
 
 NEGATED = {
     ast.Eq: "!=", ast.NotEq: "==", ast.Lt: ">=", ast.LtE: ">", ast.Gt: "<=", ast.GtE: "<",
