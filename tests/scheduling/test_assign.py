@@ -2,7 +2,7 @@
 
 from unittest.mock import patch
 
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from karpenter.apis import labels
@@ -36,7 +36,7 @@ def a_ledger(counts: list[dict[str, int]]) -> DomainLedger:
 def cells(draw: st.DrawFn) -> list[Cell]:
     """Draw zones to go to, some with little room, some with nodes, some dearer or less liked."""
     found = []
-    for zone in draw(st.lists(st.sampled_from(ZONES), min_size=1, unique=True)):
+    for zone in draw(st.lists(st.sampled_from((*ZONES, "")), min_size=1, unique=True)):
         room = draw(st.sampled_from([UNBOUNDED, UNBOUNDED, 3, 10]))
         free = min(room, draw(st.sampled_from([0, 0, 0, 2])))
         price, tier = draw(st.sampled_from([1.0, 2.0])), draw(st.sampled_from([0, 0, 0, 1]))
@@ -44,6 +44,18 @@ def cells(draw: st.DrawFn) -> list[Cell]:
     return found
 
 
+def a_cell(zone: str, *, free: int = 0) -> Cell:
+    """Return a zone with room for anybody, `free` of them on nodes that are there."""
+    return Cell(values=(zone,), tier=0, price=1.0, room=UNBOUNDED, free=free)
+
+
+@example(counts=[{}], places=[a_cell("a", free=2), a_cell("b")], pods=3, selected={0}, spread=None)
+@example(counts=[{"a": 3}], places=[a_cell(""), a_cell("a")], pods=9, selected={0}, spread=None)
+@example(counts=[{"d": 1}], places=[a_cell("a"), a_cell("b")], pods=9, selected={0}, spread=(1, 0, 1))
+@example(counts=[{}, {}], places=[a_cell("a"), a_cell("b")], pods=9, selected={0, 1}, spread=(1, 0, 1))
+@example(counts=[{}], places=[a_cell("a"), a_cell("b")], pods=9, selected={0}, spread=(1, 0, 3))
+@example(counts=[{}], places=[a_cell("a"), a_cell("b")], pods=9, selected=set(), spread=(1, 0, 1))
+@settings(max_examples=300)
 @given(
     counts=st.lists(COUNTS, min_size=1, max_size=3),
     places=cells(),
