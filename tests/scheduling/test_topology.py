@@ -4,11 +4,20 @@ import msgspec
 import pytest
 
 from karpenter.apis import labels
-from karpenter.apis.core import Affinity, Pod, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from karpenter.apis.core import (
+    Affinity,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
+)
 from karpenter.apis.meta import LabelSelector
 from karpenter.model.problem import Plan, Problem
 from karpenter.scheduling import solve
 from karpenter.scheduling.check import violations
+from karpenter.scheduling.terms import Group
+from karpenter.scheduling.topology import UNLIMITED, Crowd, Occupancy, Profile, Rule
 from karpenter.testing.builders import a_pod, a_problem, a_view, some_pods
 
 WEB = {"app": "web"}
@@ -116,3 +125,52 @@ def test_pods_that_move_do_not_stand_in_their_own_way() -> None:
     pod: Pod = a_pod("web", labels=WEB, affinity=repelled(), node_name="node")
     moving = a_problem([pod], nodes=[a_view("node", pods=[pod])])
     assert planned(moving).placements == {"node": ("default/web",)}
+
+
+@pytest.mark.parametrize(("max_skew", "owners", "others", "nodes"), [(2, 1, 5, [2, 4]), (1, 2, 3, [1, 1, 3])])
+def test_pods_that_a_spread_counts_make_way_for_its_owners(
+    max_skew: int, owners: int, others: int, nodes: list[int]
+) -> None:
+    """Nobody knows who is bound first: beside an owner there are never more than its skew allows."""
+    pods = some_pods(owners, "owner", labels=WEB, cpu="100m", spec=spread(max_skew))
+    plan = planned(a_problem([*pods, *some_pods(others, "web", labels=WEB, cpu="100m")]))
+    assert sizes(plan) == nodes
+
+
+def test_many_nodes_are_told_apart() -> None:
+    """However many there are, each knows whom it holds."""
+    rule = Rule(Group("anti", labels.KUBERNETES_HOSTNAME, frozenset(["default"]), IS_WEB), 1)
+    crowd = Crowd([rule])
+    crowd.append(Occupancy({0: 1}, {0: 1}), 30)
+    crowd.append(Occupancy.empty(), 40)
+    crowd.add(69, Profile(selected=(0,)), 1)
+    loner = Profile(owned=(0,), selected=(0,))
+    assert crowd.allowance(loner).tolist() == [0] * 30 + [1] * 39 + [0]
+    assert crowd.allowance(Profile(owned=(0,))).tolist() == [0] * 30 + [UNLIMITED] * 39 + [0]
+    assert crowd.allowance(Profile(selected=(0,))).tolist() == [0] * 30 + [UNLIMITED] * 40
+    assert crowd.allowance(Profile(near=(0,))).tolist() == [UNLIMITED] * 30 + [0] * 39 + [UNLIMITED]
+    assert crowd.anywhere(0)
+
+
+def test_pods_take_nodes_in_turn_unless_they_want_to_be_together() -> None:
+    """Room is used node by node; who would rather share a node goes to that with most room."""
+    nodes = [
+        a_view(name, allocatable={"cpu": cpu, "memory": "16Gi", "pods": "9"})
+        for name, cpu in (("a", "1"), ("b", "4"))
+    ]
+    fond = Affinity(
+        pod_affinity=PodAffinity(
+            preferred=[
+                WeightedPodAffinityTerm(
+                    weight=9,
+                    pod_affinity_term=PodAffinityTerm(
+                        topology_key=labels.KUBERNETES_HOSTNAME, label_selector=IS_WEB
+                    ),
+                )
+            ]
+        )
+    )
+    plain = planned(a_problem(some_pods(2, labels=WEB, cpu="900m"), nodes=nodes))
+    assert {name: len(keys) for name, keys in plain.placements.items()} == {"a": 1, "b": 1}
+    together = planned(a_problem(some_pods(2, labels=WEB, cpu="900m", affinity=fond), nodes=nodes))
+    assert {name: len(keys) for name, keys in together.placements.items()} == {"b": 2}
