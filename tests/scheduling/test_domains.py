@@ -17,6 +17,7 @@ from karpenter.model.snapshot import NodeView
 from karpenter.scheduling import solve
 from karpenter.scheduling.check import violations
 from karpenter.scheduling.domains import DomainLedger, Wide
+from karpenter.scheduling.solver import first_plan
 from karpenter.scheduling.terms import Group, NodeFilter
 from karpenter.testing.builders import (
     a_nodepool,
@@ -238,16 +239,40 @@ def test_pods_that_must_share_a_node_get_one_that_holds_them_all() -> None:
     assert [len(c.pods) for c in plan.claims] == [3]
 
 
-def test_a_node_grows_for_those_that_must_be_on_it() -> None:
-    """A pod that must be beside another makes the planned node larger instead of waiting."""
+@pytest.mark.parametrize(("cpu", "grown"), [(None, "t8"), ("8", "t8"), ("7", "")])
+def test_a_node_grows_for_those_that_must_be_on_it(cpu: str | None, grown: str) -> None:
+    """A pod that must be beside another makes the planned node larger instead of waiting, within limits."""
     types = [an_instance_type(f"t{n}", cpu=str(n), memory=f"{4 * n}Gi") for n in (2, 4, 8)]
     pods = [
         a_pod("db", labels=DB, cpu="1500m"),
         a_pod("helper", cpu="4", affinity=near(DB, labels.KUBERNETES_HOSTNAME)),
     ]
-    plan = planned(in_three_zones(pods, instance_types=types))
-    assert [c.pods for c in plan.claims] == [("default/db", "default/helper")]
-    assert plan.claims[0].instance_types[0] == "t8"
+    pool = a_nodepool(limits={"cpu": cpu} if cpu else {})
+    problem = in_three_zones(pods, instance_types=types, pools=[pool])
+    first = first_plan(problem).plan()
+    assert violations(problem, first) == []
+    for plan in (first, planned(problem)):
+        keys = ("default/db", "default/helper") if grown else ("default/db",)
+        assert [(c.pods, c.instance_types[0]) for c in plan.claims] == [(keys, grown or "t2")]
+
+
+def test_a_node_that_grew_counts_with_all_it_has() -> None:
+    """The limit leaves room for one of two nodes to grow; what is free on it is used by whoever else must."""
+    types = [an_instance_type(f"t{n}", cpu=str(n), memory=f"{4 * n}Gi") for n in (2, 4, 8)]
+    founders = [
+        a_pod("db", labels=DB, cpu="1500m"),
+        a_pod("web", labels=WEB, cpu="1500m", affinity=far(DB, labels.KUBERNETES_HOSTNAME)),
+    ]
+    helpers = [
+        a_pod(name, cpu=size, affinity=near(chosen, labels.KUBERNETES_HOSTNAME))
+        for name, size, chosen in (("a", "2", DB), ("b", "400m", DB), ("c", "2", WEB))
+    ]
+    problem = in_three_zones(
+        [*founders, *helpers], instance_types=types, pools=[a_nodepool(limits={"cpu": "6"})]
+    )
+    plan = first_plan(problem).plan()
+    assert violations(problem, plan) == []
+    assert sorted((len(c.pods), c.instance_types[0]) for c in plan.claims) == [(1, "t2"), (3, "t4")]
 
 
 def test_soft_spread_balances_zones_but_makes_nobody_wait() -> None:
