@@ -19,6 +19,9 @@ from karpenter.testing.dice import Dice
 from karpenter.testing.figures import Figures, figures
 from karpenter.testing.problems import TINY, Scale, a_random_problem
 
+HOW_TO_GO_ON = """
+Are plans better on the whole (`make bench`), if not here? Then write the figures down anew:
+PYTHONPATH=src:. .venv/bin/python tests/corpus/test_first_plans.py"""
 RECORDED = Path(__file__).with_name("first_plans.json")
 SCALES = {
     "calm": (40, Scale(company=False)),
@@ -88,7 +91,7 @@ def test_plans_are_no_worse_than_they_were(planner: str, kind: str) -> None:
     before, now = recorded()[f"{planner}, {kind}"], measured(planner, kind)
     assert before.keys() == now.keys()
     worse = {name: (now[name].worse_than(before[name]), before[name], now[name]) for name in now}
-    assert {name: found for name, found in worse.items() if found[0]} == {}
+    assert {name: found for name, found in worse.items() if found[0]} == {}, HOW_TO_GO_ON
 
 
 if __name__ == "__main__":
