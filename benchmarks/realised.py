@@ -12,9 +12,10 @@ one that the planner makes when told so; `reference` are the original's plans, e
 it allows.
 
 A row is over all orders and seeds: the planned $/h; the least share of pods bound where planned in the first
-round; the most pods left over then; the most that the total was above the plan; the median total; the most
-rounds; pods that never found a node; and, without nomination, how much less the median total is than the
-reference's, and the greatest total than the reference's greatest.
+round, equal pods taken for each other (`as plan.`), and every one for itself (`itself`); the most pods left
+over then; the most that the total was above the plan; the median total; the most rounds; pods that never
+found a node; and, without nomination, how much less the median total is than the reference's, and the greatest
+total than the reference's greatest.
 
 The reference is the program given, or the one that `make bench-reference` has built; without, it is left out.
 """
@@ -211,6 +212,7 @@ def line(name: str, mode: str, found: list[Realised], reference: list[Realised])
     row = (
         f"{name:20} {mode:10} {first.pods:5} {first.planned_cost:9.3f} "
         f"{100 * min(r.share_as_planned for r in found):8.1f} % "
+        f"{100 * min(r.share_themselves for r in found):8.1f} % "
         f"{100 * max(r.late / max(1, r.pods) for r in found):6.1f} % {100 * over:+7.1f} % "
         f"{median(r.cost for r in found):9.3f} {max(r.rounds for r in found):6} "
         f"{max(len(r.waiting) for r in found):5}"
@@ -223,8 +225,8 @@ def line(name: str, mode: str, found: list[Realised], reference: list[Realised])
 
 
 HEAD = (
-    f"{'scenario':20} {'mode':10} {'pods':>5} {'plan $/h':>9} {'as plan.':>10} {'late':>8} {'over':>9} "
-    f"{'total $/h':>9} {'rounds':>6} {'wait':>5} {'saved':>9} {'at worst':>9}"
+    f"{'scenario':20} {'mode':10} {'pods':>5} {'plan $/h':>9} {'as plan.':>10} {'itself':>10} "
+    f"{'late':>8} {'over':>9} {'total $/h':>9} {'rounds':>6} {'wait':>5} {'saved':>9} {'at worst':>9}"
 )
 
 

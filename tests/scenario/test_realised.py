@@ -1,9 +1,10 @@
 """Plans handed to kube-scheduler's judgement: what is bound where, and what it costs in the end."""
 
 import pytest
+from benchmarks.realised import scenarios
 
 from karpenter.model.pods import pod_key
-from karpenter.model.problem import Problem
+from karpenter.model.problem import Budget, Problem
 from karpenter.scheduling import solve
 from karpenter.testing.builders import a_problem, a_view, an_instance_type, some_pods
 from karpenter.testing.company import spread
@@ -16,10 +17,17 @@ from karpenter.testing.realised import (
     realise,
 )
 
+PODS = 200
+
 
 def ours(problem: Problem) -> Decision:
     """Return what this project's planner decides."""
     return decided(problem, solve(problem))
+
+
+def searching(problem: Problem) -> Decision:
+    """Return what this project's planner decides after a short search."""
+    return decided(problem, solve(problem, Budget(steps=10)))
 
 
 def mixed() -> Problem:
@@ -39,6 +47,17 @@ def test_nominated_pods_stay_where_they_were_planned(order: str) -> None:
     assert found.waiting == ()
     assert found.rounds == 1
     assert found.cost == pytest.approx(found.planned_cost)
+
+
+@pytest.mark.parametrize("name", scenarios(PODS))
+def test_machines_that_come_in_the_order_of_the_plan_get_the_pods_planned_for_them(name: str) -> None:
+    """No pod finds room on a machine before its own is there, so nothing more need be bought."""
+    problem = scenarios(PODS)[name]()
+    for order in ORDERS:
+        found = realise(problem, searching, order=order, nominate=True, arrival="planned")
+        assert found.share_as_planned >= 0.99, order
+        assert found.cost == pytest.approx(found.planned_cost), order
+        assert found.waiting == (), order
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -54,7 +54,7 @@ class _Compaction:
         """Order the nodes and fill them in turn; those without pods in the end are not bought."""
         for planned in self._bins:
             self._resize(planned)
-        self._bins.sort(key=self._rank)
+        self._bins = self._in_order()
         self._later = np.zeros(len(self._asks), dtype=np.int64)
         """By ask: how many pods could be had from the nodes still to come."""
         self._holders: list[list[Bin]] = [[] for _ in self._asks]
@@ -74,20 +74,36 @@ class _Compaction:
                 self._pass.spaces[planned.pool].take(planned.charged, -1)
         self._pass.buyer.bins = table
 
-    def _rank(self, planned: Bin) -> tuple[object, ...]:
-        """Return what orders nodes: urgent pods, many demands, room for few others."""
+    def _in_order(self) -> list[Bin]:
+        """Return the nodes: those for urgent pods, then with many demands, then with room for few others.
+
+        Nodes for different places (zones) alternate, so that each has its share of what came by any time:
+        kube-scheduler spreads pods over the places that it knows of as evenly as over all.
+        """
+        alike: dict[tuple[object, ...], list[Bin]] = {}
+        ranks = sorted((self._rank(planned), at) for at, planned in enumerate(self._bins))
+        for (urgency, demands, *_), at in ranks:
+            planned = self._bins[at]
+            alike.setdefault((urgency, demands, planned.pattern.requirements), []).append(planned)
+        ranked: list[tuple[object, ...]] = []
+        for (urgency, demands, _), bins in alike.items():
+            whole, before = sum(b.pattern.price for b in bins), 0.0
+            for planned in bins:
+                share = (before + planned.pattern.price / 2) / whole if whole else 0.0
+                ranked.append((urgency, demands, share, len(ranked), planned))
+                before += planned.pattern.price
+        ranked.sort(key=lambda entry: entry[:4])
+        return [entry[4] for entry in ranked]
+
+    def _rank(self, planned: Bin) -> tuple[int, int, int, float, str]:
+        """Return what orders nodes, but for the places they are in."""
         left = self._left(planned)[self._columns]
         smallest = self._wanted[-_COMPARED:]
         fitting = int((smallest <= left).all(axis=1).sum())
         pattern = planned.pattern
-        asks = [self._pass.asks[i] for i in planned.pods]
-        return (
-            -max(ask.priority for ask in asks),
-            -len(pattern.requirements),
-            fitting,
-            -pattern.price,
-            min(keys[0] for keys in planned.pods.values()),
-        )
+        urgency = max(self._pass.asks[i].priority for i in planned.pods)
+        first = min(keys[0] for keys in planned.pods.values())
+        return -urgency, -len(pattern.requirements), fitting, -pattern.price, first
 
     def _gives(self, planned: Bin) -> bool:
         """Tell whether pods of the node may go elsewhere, and leave it smaller."""

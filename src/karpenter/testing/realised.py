@@ -5,6 +5,7 @@ the machines of a plan arrive one by one, the embedded scheduler's filters and s
 left without a node is planned for again, until nobody waits. Pure: no API server, no time.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -70,6 +71,9 @@ class Realised(msgspec.Struct, frozen=True, kw_only=True):
     pods: int
     """How many the first round planned for."""
     as_planned: int
+    """How many of them were bound to a machine planned for them, or for as many pods that are equal to them:
+    pods of one class, say of one ReplicaSet, may have changed places among themselves."""
+    themselves: int
     """How many of them were bound to the very machine that they were planned for."""
     late: int
     """How many of them had no node when all machines of the first round had come."""
@@ -86,6 +90,11 @@ class Realised(msgspec.Struct, frozen=True, kw_only=True):
     def share_as_planned(self) -> float:
         """Of the pods planned for, 0 to 1."""
         return self.as_planned / self.pods if self.pods else 1.0
+
+    @property
+    def share_themselves(self) -> float:
+        """Of the pods planned for, 0 to 1: those on their very own machine."""
+        return self.themselves / self.pods if self.pods else 1.0
 
 
 def decided(problem: Problem, plan: Plan) -> Decision:
@@ -180,7 +189,8 @@ def _play(
         if first is None:
             first = Realised(
                 pods=len(meant),
-                as_planned=sum(cluster.node_of(key) == node for key, node in meant.items()),
+                as_planned=cluster.as_planned(meant),
+                themselves=sum(cluster.node_of(key) == node for key, node in meant.items()),
                 late=sum(not cluster.node_of(key) for key in meant),
                 planned_cost=cost,
                 cost=cost,
@@ -189,7 +199,9 @@ def _play(
             )
     waiting = tuple(pod_key(p) for p in cluster.problem().pods)
     if first is None:
-        return Realised(pods=0, as_planned=0, late=0, planned_cost=0, cost=0, rounds=0, waiting=waiting)
+        return Realised(
+            pods=0, as_planned=0, themselves=0, late=0, planned_cost=0, cost=0, rounds=0, waiting=waiting
+        )
     return msgspec.structs.replace(first, cost=cost, rounds=rounds, waiting=waiting)
 
 
@@ -225,6 +237,13 @@ class _Cluster:
         for key in purchase.pods:
             model.place(Placed(key, "n", classes[key]))
         return [key for key in others if evaluate(model, classes[key]).feasible.any()]
+
+    def as_planned(self, meant: Mapping[str, str]) -> int:
+        """Return how many pods are where they were meant to be, by key, equal ones taken for each other."""
+        signatures = {key: self._class_of(self._pods[key]).signature for key in meant}
+        planned = Counter((signatures[key], node) for key, node in meant.items())
+        found = Counter((signatures[key], self.node_of(key)) for key in meant)
+        return (planned & found).total()
 
     def node_of(self, key: str) -> str:
         """Return where a pod is bound; empty: nowhere."""
