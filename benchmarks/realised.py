@@ -14,8 +14,8 @@ it allows.
 A row is over all orders and seeds: the planned $/h; the least share of pods bound where planned in the first
 round, equal pods taken for each other (`as plan.`), and every one for itself (`itself`); the most pods left
 over then; the most that the total was above the plan; the median total; the most rounds; pods that never
-found a node; and, without nomination, how much less the median total is than the reference's, and the greatest
-total than the reference's greatest.
+found a node; and, without nomination, how much less the median total is than the reference's, and the
+greatest total than the reference's greatest.
 
 The reference is the program given, or the one that `make bench-reference` has built; without, it is left out.
 """

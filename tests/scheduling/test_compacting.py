@@ -34,7 +34,7 @@ def test_no_pod_fits_on_a_machine_that_comes_before_its_own(steps: int) -> None:
 def test_plans_in_order_are_right_and_never_dearer(steps: int) -> None:
     """Pods move only where every rule allows it, and no machine becomes dearer."""
     moved = 0
-    for seed in range(30):
+    for seed in (*range(30), 143, 151):  # the last two have pods that keep each other away
         problem = a_random_problem(Dice.of_seed(f"everything/{seed}"), EVERYTHING)
         current = first_plan(problem)
         improved(current, iter([True] * steps + [False] * 100).__next__)

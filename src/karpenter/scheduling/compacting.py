@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from karpenter.model.requirements import Requirements
 from karpenter.scheduling.asks import Ask
 from karpenter.scheduling.bins import Bin, BinTable
 from karpenter.scheduling.catalogue import Amounts, Mask, Prices
@@ -22,6 +23,7 @@ from karpenter.scheduling.packing import join
 from karpenter.scheduling.passes import Pass
 from karpenter.scheduling.space import PoolSpace
 from karpenter.scheduling.stock import lot_of
+from karpenter.scheduling.topology import Occupancy
 
 _COMPARED = 256
 """With how many shapes of pods, the smallest, it is found out which nodes leave little."""
@@ -39,7 +41,7 @@ class _Compaction:
     def __init__(self, current: Pass) -> None:
         """Copy the nodes, so that nothing changes but what `run` does."""
         self._pass = current
-        self._bins = [_copy(b) for b in current.bins.bins]
+        self._bins = [_copy(b, current.asks) for b in current.bins.bins]
         asks = [current.asks[i] for i in sorted({i for b in self._bins for i in b.pods})]
         wanted = np.array([ask.wanted for ask in asks], dtype=np.int64)
         order = np.argsort(-_sizes(wanted, current.spaces), kind="stable")
@@ -48,7 +50,7 @@ class _Compaction:
         self._at = {ask.index: at for at, ask in enumerate(self._asks)}
         self._columns = np.flatnonzero(wanted.any(axis=0))
         self._wanted = np.asfortranarray(wanted[order][:, self._columns])
-        self._mobile: Mask = np.array([_mobile(ask) for ask in self._asks], dtype=np.bool_)
+        self._mobile: Mask = np.array([self._may_leave(ask) for ask in self._asks], dtype=np.bool_)
 
     def run(self) -> None:
         """Order the nodes and fill them in turn; those without pods in the end are not bought."""
@@ -74,26 +76,29 @@ class _Compaction:
                 self._pass.spaces[planned.pool].take(planned.charged, -1)
         self._pass.buyer.bins = table
 
+    def _may_leave(self, ask: Ask) -> bool:
+        """Tell whether its pods neither follow others, by need or wish, nor are followed by them."""
+        profile, rules = ask.profile, self._pass.topology.rules
+        followed = any(rules[number].kind == "affinity" for number in profile.selected)
+        return not (ask.mixed or profile.near or profile.fond or followed)
+
     def _in_order(self) -> list[Bin]:
         """Return the nodes: those for urgent pods, then with many demands, then with room for few others.
 
         Nodes for different places (zones) alternate, so that each has its share of what came by any time:
         kube-scheduler spreads pods over the places that it knows of as evenly as over all.
         """
-        alike: dict[tuple[object, ...], list[Bin]] = {}
-        ranks = sorted((self._rank(planned), at) for at, planned in enumerate(self._bins))
-        for (urgency, demands, *_), at in ranks:
-            planned = self._bins[at]
-            alike.setdefault((urgency, demands, planned.pattern.requirements), []).append(planned)
-        ranked: list[tuple[object, ...]] = []
-        for (urgency, demands, _), bins in alike.items():
-            whole, before = sum(b.pattern.price for b in bins), 0.0
-            for planned in bins:
-                share = (before + planned.pattern.price / 2) / whole if whole else 0.0
-                ranked.append((urgency, demands, share, len(ranked), planned))
-                before += planned.pattern.price
-        ranked.sort(key=lambda entry: entry[:4])
-        return [entry[4] for entry in ranked]
+        groups: dict[tuple[int, int, Requirements], list[int]] = {}
+        for (urgency, demands, *_), at in sorted((self._rank(b), at) for at, b in enumerate(self._bins)):
+            groups.setdefault((urgency, demands, self._bins[at].pattern.requirements), []).append(at)
+        ranked: list[tuple[int, int, float, int, int]] = []
+        for (urgency, demands, _), members in groups.items():
+            prices = [self._bins[at].pattern.price for at in members]
+            whole, before = sum(prices) or 1.0, 0.0
+            for at, price in zip(members, prices, strict=True):
+                ranked.append((urgency, demands, (before + price / 2) / whole, len(ranked), at))
+                before += price
+        return [self._bins[at] for *_, at in sorted(ranked)]
 
     def _rank(self, planned: Bin) -> tuple[int, int, int, float, str]:
         """Return what orders nodes, but for the places they are in."""
@@ -128,26 +133,25 @@ class _Compaction:
         if self._gives(planned):
             for i, keys in planned.pods.items():
                 self._later[self._at[i]] -= len(keys)
-                self._holders[self._at[i]].remove(planned)
+                self._holders[self._at[i]].pop(0)  # all before it had their turn
         if not planned.pods:
             return
         if id(planned) in shrunk:
             self._resize(planned)
-        open_to: Mask = self._mobile & (self._later > 0)
-        while True:
-            left = self._left(planned)
-            fitting = open_to & (self._wanted <= left[self._columns]).all(axis=1)
-            at = int(fitting.argmax())
-            if not fitting[at]:
-                return
-            moved = self._move(planned, at, left, shrunk)
-            open_to[at] = False if not moved else self._later[at] > 0
+        left = self._left(planned)
+        fitting: Mask = self._mobile & (self._later > 0)
+        fitting &= (self._wanted <= left[self._columns]).all(axis=1)
+        room: list[int] = left.tolist()
+        for at in np.flatnonzero(fitting).tolist():
+            moved = self._move(planned, at, room, shrunk)
+            for column, amount in self._asks[at].needs if moved else ():
+                room[column] -= moved * amount
 
-    def _move(self, planned: Bin, at: int, left: Amounts, shrunk: set[int]) -> int:
-        """Put as many pods of an ask on the node as fit there and may; return how many."""
+    def _move(self, planned: Bin, at: int, room: Sequence[int], shrunk: set[int]) -> int:
+        """Put as many pods of an ask on the node as there is room for and may join; return how many."""
         ask = self._asks[at]
-        count = min([int(self._later[at]), *(int(left[column]) // amount for column, amount in ask.needs)])
-        count = self._join(planned, ask, count)
+        count = min([int(self._later[at]), *(room[column] // amount for column, amount in ask.needs)])
+        count = self._join(planned, ask, count) if count > 0 else 0
         own, wanting = planned.pods.setdefault(ask.index, []) if count else [], count
         while wanting:
             giver = self._holders[at][-1]
@@ -170,8 +174,10 @@ class _Compaction:
         if not profile.alone:
             wishing = msgspec.structs.replace(profile, owned=(*profile.owned, *profile.soft))
             count = min(count, self._pass.topology.allowance(wishing, pattern.held))
+        if self._pass.problem.options.concentration_penalty > 0:  # nothing is added up to half of them
+            count = min(count, len(ask.pods) // 2 - pattern.counts.get(ask.index, 0))
         present, joined = ask.variant, 0
-        for option in ask.options() if count else ():
+        for option in ask.options() if count > 0 else ():
             ask.variant = option
             joined = joined or join(space, pattern, ask, count, planned.allowed)
         ask.variant = present
@@ -192,15 +198,14 @@ class _Compaction:
             pattern.ports = frozenset(port for i in giver.pods for port in self._pass.asks[i].ports)
 
 
-def _copy(planned: Bin) -> Bin:
-    pattern = planned.pattern
-    own = msgspec.structs.replace(pattern, counts=dict(pattern.counts), held=pattern.held.copy())
+def _copy(planned: Bin, asks: Sequence[Ask]) -> Bin:
+    """Return a node that changes independently, and knows of all its pods whom they keep away."""
+    counts = {i: len(keys) for i, keys in planned.pods.items()}
+    held = Occupancy.empty()
+    for i, count in counts.items():
+        held.add(asks[i].profile, count)
+    own = msgspec.structs.replace(planned.pattern, counts=counts, held=held)
     return msgspec.structs.replace(planned, pattern=own, pods={i: list(k) for i, k in planned.pods.items()})
-
-
-def _mobile(ask: Ask) -> bool:
-    """Tell whether pods may be moved without asking whom they leave or join."""
-    return not (ask.mixed or ask.profile.near or ask.profile.fond)
 
 
 def _sizes(wanted: Amounts, spaces: Sequence[PoolSpace]) -> Prices:
