@@ -93,7 +93,7 @@ class Cluster:
         self._catalogues = Catalogues(provider.reservation_label)
         self._planned: dict[str, PlannedSize] = {}
         self._by_weight: tuple[NodePool, ...] | None = None
-        self._unconsolidated_at = clock.now()
+        self._unconsolidated_at = self._changed_at = clock.now()
         self._subscribe()
 
     # --- what others ask ----------------------------------------------------------------------------------
@@ -269,11 +269,16 @@ class Cluster:
             self._unconsolidated_at = now
         return self._unconsolidated_at
 
+    @property
+    def changed_at(self) -> float:
+        """When something last changed that consolidation should know of."""
+        return self._changed_at
+
     # --- what others tell ---------------------------------------------------------------------------------
 
     def mark_unconsolidated(self) -> None:
         """Let consolidation look again."""
-        self._unconsolidated_at = self._clock.now()
+        self._unconsolidated_at = self._changed_at = self._clock.now()
 
     def nominate(self, node_name: str) -> None:
         """Note that pods were promised to a node (or to a claim without one, by the claim's name)."""

@@ -78,36 +78,36 @@ def test_a_calm_cluster_is_not_searched_again() -> None:
 
 
 def test_a_restless_cluster_is_mostly_glanced_at() -> None:
-    """Every minute, and thoroughly every ten, when nothing is ever found."""
-    asked = run_virtual(_asked(restless=7, seconds=3600))
-    later = [(at, attempts) for at, attempts in asked if at >= 600]
+    """Every three minutes, and thoroughly every twenty, when nothing is ever found."""
+    asked = run_virtual(_asked(restless=7, seconds=7200))
+    later = [(at, attempts) for at, attempts in asked if at >= 1200]
     glances = [at for at, attempts in later if attempts is not None]
     thorough = [at for at, attempts in later if attempts is None]
-    assert 40 <= len(glances) <= 60
+    assert 25 <= len(glances) <= 35
     assert 4 <= len(thorough) <= 6
 
 
-def test_a_find_lets_a_search_go_on() -> None:
-    """After it the same effort is allowed at once; what it was not for stays put off."""
+def test_a_find_lets_glances_go_on() -> None:
+    """What looks best is tried again at once, and rests half as long; a thorough search stays put off."""
     pace = Pace()
-    pace.rest("sets", THOROUGH, 0.0)
-    assert pace.effort("sets", 0.0, 10.0) is None
-    assert pace.effort("multi", 0.0, 10.0) == THOROUGH
-    pace.rest("sets", THOROUGH, 20.0)
-    pace.rest("sets", GLANCE, 20.0)
-    pace.found("sets", GLANCE)
-    assert pace.effort("sets", 20.0, 30.0) == GLANCE
-    pace.found("sets", THOROUGH)
-    assert pace.effort("sets", 20.0, 30.0) == THOROUGH
+    for _ in range(3):
+        pace.fruitless("sets", THOROUGH, 0.0, 0.0)
+    assert pace.effort("sets", 0.0, 79.0) is None
+    assert pace.effort("multi", 0.0, 79.0) == THOROUGH
+    pace.found("sets", 40.0)
+    assert pace.effort("sets", 0.0, 40.0) == GLANCE
+    pace.fruitless("sets", GLANCE, 0.0, 40.0)
+    assert pace.effort("sets", 0.0, 79.0) is None
+    assert pace.effort("sets", 0.0, 80.0) == THOROUGH
 
 
 def test_a_minute_without_change_is_calm() -> None:
-    """Then all is looked at however long the last searches found nothing; and the next change at once."""
+    """Then all is looked at thoroughly, once, however often that came to nothing."""
     pace = Pace()
     for _ in range(10):
-        pace.rest("sets", THOROUGH, 1000.0)
-    assert pace.effort("sets", 1001.0, 1060.0) == GLANCE
+        pace.fruitless("sets", THOROUGH, 0.0, 1000.0)
+    assert pace.effort("sets", 1001.0, 1060.0) is None
     assert pace.effort("sets", 1001.0, 1061.0) == THOROUGH
-    pace.rest("sets", THOROUGH, 1061.0)
-    pace.forget("sets")
-    assert pace.effort("sets", 1062.0, 1062.0) == THOROUGH
+    pace.fruitless("sets", THOROUGH, 1001.0, 1061.0)
+    assert pace.effort("sets", 1001.0, 1200.0) is None
+    assert pace.effort("sets", 1001.0, 1241.0) == GLANCE

@@ -85,7 +85,6 @@ class DisruptionLoop:
         for search in self._searches:
             seen = Seen(view.unconsolidated_at, view.who, remaining[search.reason])
             if self._settled.get(search.method) == seen:
-                self._pace.forget(search.method)
                 continue
             effort = self._effort(search, view)
             if effort is not None and await self._ask(search, view, seen, effort):
@@ -95,7 +94,7 @@ class DisruptionLoop:
     def _effort(self, search: Search, view: View) -> Effort | None:
         if search.reason != "Underutilized":
             return THOROUGH  # answers at once
-        return self._pace.effort(search.method, view.unconsolidated_at, self._context.clock.now())
+        return self._pace.effort(search.method, view.changed_at, self._context.clock.now())
 
     async def _ask(self, search: Search, view: View, seen: Seen, effort: Effort) -> bool:
         """Ask one method; tell whether anything was begun."""
@@ -107,9 +106,9 @@ class DisruptionLoop:
         if (decision.settled or decision.bound) and not decision.commands:
             self._settled[search.method] = seen
         if decision.commands:
-            self._pace.found(search.method, effort)
+            self._pace.found(search.method, self._context.clock.now())
         elif decision.eligible:
-            self._pace.rest(search.method, effort, self._context.clock.now())
+            self._pace.fruitless(search.method, effort, view.changed_at, self._context.clock.now())
         # From here nothing waits: what is accepted fits what is underway by now.
         accepted = False
         for command in decision.commands:

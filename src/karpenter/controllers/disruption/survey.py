@@ -43,6 +43,8 @@ class View(NamedTuple):
     blocked: tuple[Verdict, ...]
     budgets: Budgets
     unconsolidated_at: float
+    changed_at: float
+    """When something last changed that consolidation should know of."""
     valid_until: float
     """Epoch seconds; then something is different even if nobody does anything."""
 
@@ -140,6 +142,7 @@ class Survey:
             blocked=found.blocked,
             budgets=budgets_of(snapshot),
             unconsolidated_at=self._context.cluster.unconsolidated_at,
+            changed_at=self._context.cluster.changed_at,
             valid_until=_valid_until(snapshot),
         )
 
