@@ -3,8 +3,8 @@
 In a large cluster pods come and go somewhere all the time, each change is a reason to search again, and most
 searches find nothing. So a thorough search is followed by glances, which only try what looks best, and both
 are put off for twice as long whenever they find nothing: three minutes and twenty in the end. A glance that
-finds something is followed by another at once, and the next rest is half as long. When nothing has changed for
-a minute, all is looked at thoroughly, once.
+finds something is followed by another at once, and the next rest is half as long. When nothing has changed
+for a minute, all is looked at thoroughly, once.
 """
 
 from typing import NamedTuple
