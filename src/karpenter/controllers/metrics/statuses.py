@@ -15,12 +15,11 @@ from karpenter.apis.karpenter import NodeClaim, NodeOverlay, NodePool
 from karpenter.apis.meta import Condition, KubeObject
 from karpenter.base.timestamps import parse_time
 from karpenter.controllers.context import Context
+from karpenter.controllers.metrics.reading import OnRead
 from karpenter.controllers.metrics.series import Series
 from karpenter.kube.client import resource_of
 from karpenter.kube.informer import Change
-from karpenter.runtime import Result, Singleton
 
-_PERIOD_SECONDS = 10.0
 _BUCKETS = tuple(0.5 * 2**k for k in range(15))
 
 K = TypeVar("K", bound=KubeObject)
@@ -71,13 +70,7 @@ class StatusMetrics(Generic[K]):
             buckets=_BUCKETS,
         )
         self._objects.subscribe(self._on_change)
-        self.controller = Singleton(
-            f"metrics.status.{name}",
-            self._refresh,
-            clock=context.clock,
-            rng=context.rng,
-            metrics=metrics,
-        )
+        self.controller = OnRead(f"metrics.status.{name}", self._refresh, context)
 
     def _on_change(self, change: Change[K]) -> None:
         obj, old = change.object, change.old
@@ -118,7 +111,7 @@ class StatusMetrics(Generic[K]):
         """Publish each time: what happens twice has happened twice."""
         self._context.recorder.publish(obj, "Normal", reason, message, dedupe_seconds=0.0)
 
-    async def _refresh(self) -> Result:
+    def _refresh(self) -> None:
         now = self._context.clock.now()
         count: dict[tuple[str, ...], float] = {}
         current: dict[tuple[str, ...], float] = {}
@@ -135,13 +128,12 @@ class StatusMetrics(Generic[K]):
         self._count.replace(count)
         self._current.replace(current)
         self._ending.replace(ending)
-        return Result(requeue_after=_PERIOD_SECONDS)
 
     def _own(self, obj: K) -> tuple[str, ...]:
         return tuple(obj.metadata.labels.get(key, "") for key in self._extra)
 
 
-def build(context: Context) -> list[Singleton]:
+def build(context: Context) -> list[OnRead]:
     """Return what meters the conditions of claims, pools, nodes, and what is behind an open feature gate."""
     kinds = [resource_of(kind) for kind in context.provider.node_classes]
     extra = [*(labels.nodeclass_label(r.group, r.kind) for r in kinds), labels.NODEPOOL]
