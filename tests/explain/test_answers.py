@@ -114,6 +114,19 @@ def test_all_budgets_in_the_way_are_freed_together() -> None:
     assert [f.code for f in answer.findings[1:]] == ["pdbNever", "pdbNever"]
 
 
+def test_pods_with_a_stand_in_are_in_nobodys_way() -> None:
+    """A budget that can never allow an eviction holds no pod whose workload brings up another first."""
+    view = a_view(pods=[a_running_pod("a"), replace(a_running_pod("b"), metadata=a_pod("b").metadata)])
+    budgets = [a_budget("one")]
+    view = replace(view, pods=(*view.pods, a_running_pod("c", annotations={known.DO_NOT_DISRUPT: "true"})))
+    facts = some_facts(nodes=[view], pools=[POOL], pdbs=budgets, types=[TYPE])
+    facts = facts._replace(snapshot=replace(facts.snapshot, stand_ins=frozenset({"default/a"})))
+    assert [(kind, name) for kind, name, _ in patches(explain_node(view, facts))] == [("Pod", "c")]
+    answer = explain_pod(view.pods[0], facts)
+    assert (answer.code, answer.findings) == ("bound", ())
+    assert "brings up a stand-in" in answer.summary
+
+
 def test_where_one_pod_cannot_be_freed_no_change_is_given() -> None:
     """A pod under two budgets needs a decision of people: freeing the others would not help."""
     protected = a_running_pod("p", annotations={known.DO_NOT_DISRUPT: "true"})

@@ -171,6 +171,7 @@ def test_a_spread_over_zones_that_cannot_be() -> None:
 # --- nodes that stay ------------------------------------------------------------------------------------
 
 
+GATE = "--feature-gates=SpotToSpotConsolidation=true"
 SPOT = {"key": "karpenter.sh/capacity-type", "values": ["spot"]}
 ON_DEMAND = {"key": "karpenter.sh/capacity-type", "values": ["on-demand"]}
 PROTECT = {"karpenter.sh/do-not-disrupt": "true"}
@@ -245,7 +246,8 @@ def test_do_not_disrupt(owner: str) -> None:
     run_virtual(scenario())
 
 
-def test_a_spot_node_whose_pool_allows_too_few_types() -> None:
+@pytest.mark.parametrize("search", ["sets", "upstream"])
+def test_a_spot_node_whose_pool_allows_too_few_types(search: str) -> None:
     """Eight cheaper types are not fifteen: the answer names the types to allow; with them it is replaced."""
     small = [f"{family}-{size}x-amd64-linux" for family in "cms" for size in (1, 2)]
 
@@ -253,7 +255,7 @@ def test_a_spot_node_whose_pool_allows_too_few_types() -> None:
         return requires(SPOT, {"key": "node.kubernetes.io/instance-type", "values": list(names)})
 
     async def scenario() -> None:
-        async with world(arguments=("--feature-gates=SpotToSpotConsolidation=true",)) as w:
+        async with world(arguments=(GATE, f"--consolidation-search={search}")) as w:
             await serve_operator(w)
             await w.apply([node_class(), types("m-64x-amd64-linux"), deployment("web", 1, cpu="500m")])
             await w.until_replicas("web", 1)

@@ -108,8 +108,9 @@ def _blocked(node: NodeView, facts: Facts) -> tuple[Finding, ...]:
 
 def _of_pods(finding: Finding, node: NodeView, limits: PdbLimits, facts: Facts) -> Finding:
     """Return the finding with the changes that free all pods in the way, not only the first."""
-    held = [pod for pod in node.pods if podlib.is_active(pod)]
-    blocks = [block for pod in held if (block := eviction_block(pod, limits, facts.now)) is not None]
+    now = facts.now
+    held = [pod for pod in node.pods if not podlib.is_disruptable(pod, now) or limits.blocking(pod, now)]
+    blocks = [block for pod in held if (block := eviction_block(pod, limits, now)) is not None]
     changes: dict[Change, None] = {}
     for block in blocks:
         of_it = unblocked(block, facts)

@@ -87,6 +87,9 @@ def _bound(pod: Pod, facts: Facts) -> Answer:
         more["node"] = ", ".join(part for part in (f"node/{name}", kind, dollars(price)) if part)
         more["nodepool"] = node.nodepool or "none: the node is not Karpenter's"
     block = eviction_block(pod, PdbLimits(facts.snapshot.pdbs, facts.snapshot.stand_ins), facts.now)
+    if block is not None and block.kind == "pdbNever" and pod_key(pod) in facts.snapshot.stand_ins:
+        text = f"it is on node/{name}; its workload brings up a stand-in before it is evicted"
+        return _answer(pod, facts, "bound", text, more=more)
     if block is None:
         return _answer(pod, facts, "bound", f"it is on node/{name}; nothing holds it there", more=more)
     changes = unblocked(block, facts)
