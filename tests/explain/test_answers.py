@@ -184,9 +184,10 @@ def test_budgets_that_bind_allow_one_more() -> None:
 
 
 def test_the_gate_of_spot_to_spot_is_an_option() -> None:
-    """There is no object to patch: the operator has to be started otherwise."""
+    """There is no object to patch: the operator has to be started otherwise, its other gates as they are."""
+    gates = "--feature-gates=NodeOverlay=true,SpotToSpotConsolidation=true"
     (change,) = about_node(a_verdict("spotToSpot")).changes
-    assert (change.option, change.patch) == ("--feature-gates=SpotToSpotConsolidation=true", ())
+    assert (change.option, change.patch) == (gates, ())
 
 
 def spot_types(count: int, arch: str = "amd64") -> list[Any]:

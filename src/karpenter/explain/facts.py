@@ -52,6 +52,8 @@ class Facts(NamedTuple):
     cluster_price_limit: int | None
     """Micro-USD per hour; None: no limit."""
     timeouts: Timeouts
+    gates: Mapping[str, bool]
+    """Feature gates that are not at their defaults."""
 
     @property
     def now(self) -> float:

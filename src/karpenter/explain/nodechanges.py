@@ -26,6 +26,7 @@ _REASONS: dict[Method, Reason] = {
     "sets": "Underutilized",
 }
 _SOON = "30s"
+_SPOT_TO_SPOT = "SpotToSpotConsolidation"
 
 
 def changes_for(verdict: Verdict, node: NodeView, facts: Facts) -> tuple[Change, ...]:
@@ -38,7 +39,8 @@ def changes_for(verdict: Verdict, node: NodeView, facts: Facts) -> tuple[Change,
         )
     option = _OPTIONS.get(verdict.code)
     if verdict.code == "spotToSpot" and not verdict.detail:
-        option = "--feature-gates=SpotToSpotConsolidation=true"
+        gates = {**facts.gates, _SPOT_TO_SPOT: True}
+        option = "--feature-gates=" + ",".join(f"{g}={str(on).lower()}" for g, on in sorted(gates.items()))
     if option is not None:
         return (Change(text=f"start the operator with {option}", option=option),)
     pool = facts.pool(node.nodepool)

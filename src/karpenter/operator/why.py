@@ -29,6 +29,7 @@ from karpenter.model.pods import is_reschedulable
 from karpenter.model.problem import Budget, Plan
 from karpenter.model.problem import Problem as SolverProblem
 from karpenter.model.snapshot import Snapshot
+from karpenter.operator.options import FEATURE_GATES
 from karpenter.scheduling import solve
 
 PREFIX = "/why/"
@@ -141,4 +142,5 @@ def facts_of(context: Context) -> Facts:
         catalogue=cluster.catalogue,
         cluster_price_limit=settings.cluster_price_limit,
         timeouts=Timeouts(LAUNCH_SECONDS, REGISTRATION_SECONDS, settings.initialization_timeout),
+        gates={g: on for g, on in settings.feature_gates.items() if on != FEATURE_GATES.get(g)},
     )

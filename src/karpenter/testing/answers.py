@@ -66,4 +66,5 @@ def some_facts(
         catalogue=lambda pool: listed,
         cluster_price_limit=None,
         timeouts=Timeouts(300.0, 900.0, None),
+        gates={"NodeOverlay": True},
     )
