@@ -34,12 +34,14 @@ class Shelf:
         self._well_known = well_known
         self._row_of = {name: row for row, name in enumerate(types)}
         kinds: dict[Requirements, int] = {}
-        offered = [
-            (row, kinds.setdefault(o.requirements, len(kinds)), o.price, o.hazard)
-            for row, kind in enumerate(types.values())
-            for o in kind.offerings
-            if o.available and o.stock is None and not o.steps
-        ]
+        offered: list[tuple[int, int, float, float]] = []
+        odd: list[int] = []
+        for row, kind in enumerate(types.values()):
+            for o in kind.offerings:
+                if o.stock is not None or o.steps:
+                    odd.append(row)
+                elif o.available:
+                    offered.append((row, kinds.setdefault(o.requirements, len(kinds)), o.price, o.hazard))
         self._kinds = list(kinds)
         """What offerings require: types have most in common."""
         self._buyable = [
@@ -50,8 +52,8 @@ class Shelf:
         self._kind: Rows = np.array([kind for _, kind, _, _ in offered], dtype=np.int64)
         self._usd: Prices = np.array([usd for _, _, usd, _ in offered], dtype=np.float64)
         self._worth: Prices = self._usd + interruption_cost * np.array([hazard for *_, hazard in offered])
-        odd = [any(o.stock is not None or o.steps for o in kind.offerings) for kind in types.values()]
-        self._odd: Mask = np.array(odd, dtype=np.bool_)
+        self._odd: Mask = np.zeros(len(types), dtype=np.bool_)
+        self._odd[odd] = True
         self._said: dict[str, tuple[Rows, list[Requirement]]] = {}
         self._clashing: dict[Requirement, Mask] = {}
         self._cheapest: dict[tuple[bool, ...], tuple[Prices, Prices]] = {}

@@ -60,8 +60,14 @@ def planned_claims(spaces: list[PoolSpace], bins: list[Bin], axis: Axis) -> list
 
 def launched(space: PoolSpace, planned: Bin) -> int:
     """Return the type that the claim for `planned` gets if nothing keeps the cloud from its cheapest one."""
-    options = _options if space.catalogue.twins else _holding
-    return int(options(space, planned)[1][0])
+    pattern = planned.pattern
+    content = (pattern.requirements, pattern.used.tobytes(), planned.allowed.tobytes(), pattern.ports)
+    key = (*content, pattern.chosen, space.limits_version)
+    found = space.launched.get(key)
+    if found is None:
+        options = _options if space.catalogue.twins else _holding
+        found = space.launched[key] = int(options(space, planned)[1][0])
+    return found
 
 
 def _shape(space: PoolSpace, planned: Bin, axis: Axis) -> _Shape:

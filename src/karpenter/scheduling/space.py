@@ -166,6 +166,8 @@ class PoolSpace:
         self._openable: dict[tuple[Requirements, bytes, frozenset[Port]], Mask] = {}
         self._openable_at: tuple[object, ...] | None = None
         """What `limits_version` was when these were found out."""
+        self.launched: dict[tuple[object, ...], int] = {}
+        """By all that matters of a planned node: the type that its claim gets (`claims.launched`)."""
         self._merged: dict[tuple[Requirements, Variant], Requirements | str] = {}
         self._untolerated: dict[tuple[object, ...], str] = {}
 
