@@ -64,3 +64,12 @@ def test_alerts_and_dashboards_ask_for_metrics_that_there_are() -> None:
 
     there = set(re.findall(r"^# HELP (\S+)", run_virtual(offered()), re.MULTILINE))
     assert names - there == set()
+
+
+def test_the_role_of_those_who_ask_is_that_of_the_documentation() -> None:
+    """`karpenter why` needs two verbs; the chart's Role grants these and no other."""
+    template = (MAIN / "templates" / "role-why.yaml").read_text()
+    page = (CHARTS.parent / "docs" / "why.md").read_text()
+    (documented,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    shipped = yaml.safe_load("rules:" + template.partition("\nrules:")[2])
+    assert shipped["rules"] == yaml.safe_load(documented)["rules"]
