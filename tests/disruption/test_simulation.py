@@ -71,6 +71,18 @@ def test_pods_of_nodes_that_are_going_count_where_they_will_be() -> None:
     assert len(found.claims) == 1
 
 
+def test_pods_of_nodes_that_are_going_may_wait_for_nodes_to_come_up() -> None:
+    """Their nodes go in any case; pods that would be moved do not: they need a node that is there."""
+    going = a_busy_node("g", "1", marked_for_deletion=True)
+    one, young = a_busy_node("a", "1"), a_busy_node("b", "1", initialized=False)
+    simulator = Simulator(a_problem(going.pods, nodes=[going, one, young], instance_types=TYPES))
+    assert [pod.name for pods in simulator.coming.values() for pod in pods] == ["g-0"]
+    one = a_busy_node("a", "4")
+    simulator = Simulator(a_problem(going.pods, nodes=[going, one, young], instance_types=TYPES))
+    assert {name: [pod.name for pod in pods] for name, pods in simulator.coming.items()} == {"b": ["g-0"]}
+    assert simulator.without([a_candidate(one)]).placements == {}
+
+
 def test_closed_and_uninitialized_nodes_take_nobody() -> None:
     """Such as nodes whose consolidateAfter has not elapsed, and nodes that may never come up."""
     one, other = a_busy_node("a", "1"), a_busy_node("b", "1")

@@ -7,6 +7,7 @@ It is told of each write of the store, and whether the operator wrote. What it h
 - A pod is evicted only if it does not object, and its PodDisruptionBudget can spare it; it is deleted past
   both only when its node's deadline says so.
 - A NodeClaim is deleted for a disruption, or for a cause that can be seen.
+- No pool buys beyond its limits (on resources: the watchdog's part).
 - A machine ends when its pods have gone. Replacements are ready before what they replace goes.
 """
 
@@ -36,6 +37,9 @@ _NOTED_SECONDS = 10.0
 """Two notes of pods that come and go are at least that far apart."""
 _STUCK_SECONDS = 60.0
 """A pod that should have ended so long ago is not waited for."""
+_PRICE_LIMIT = "karpenter-py.dev/price-limit-per-hour"
+_PRICE = "eks-node-viewer/instance-price"
+_ROUNDING_USD = 1e-6
 _ROUNDING = 1.0
 """Times in objects are whole seconds."""
 
@@ -105,6 +109,8 @@ class Auditor:
             yield from self._claim(old, new, gone)
         elif kind == NODES:
             self._note_node(old, new, gone)
+            if old is None:
+                yield from self._over_price_limit(new)
         elif kind == POOLS:
             self._pool_changed_at[new["metadata"]["name"]] = self._now()
 
@@ -164,6 +170,22 @@ class Auditor:
         count = len(self._counted(pool))
         if totals[-1][1] != count:
             totals.append((self._now(), count))
+
+    def _over_price_limit(self, node: Raw) -> Iterator[str]:
+        """The machines of a pool whose end has not begun cost no more than it may spend."""
+        pool_name = node["metadata"].get("labels", {}).get(_POOL, "")
+        pool = self._objects(POOLS).get(pool_name, {"metadata": {}})
+        limit = pool["metadata"].get("annotations", {}).get(_PRICE_LIMIT)
+        others = [
+            n
+            for n in self._objects(NODES).values()
+            if n["metadata"].get("labels", {}).get(_POOL) == pool_name
+        ]
+        ending = {_node_of(c) for c in self._objects(CLAIMS).values() if leaving(c)}
+        there = [n for n in (*others, node) if not leaving(n) and _name(n) not in ending]
+        spent = sum(float(n["metadata"]["labels"].get(_PRICE, 0)) for n in there)
+        if limit is not None and spent > float(limit) + _ROUNDING_USD * len(there):
+            yield f"pool {pool_name} spends ${spent:.4f} an hour, its limit is ${limit}"
 
     # --- nodes --------------------------------------------------------------------------------------------
 

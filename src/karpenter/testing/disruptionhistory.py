@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from karpenter.apis import conditions
+from karpenter.apis.annotations import PRICE_LIMIT
 from karpenter.apis.core import Node, Pod
 from karpenter.apis.karpenter import NodeClaim
 from karpenter.base.clock import format_time
@@ -107,6 +108,9 @@ class _Life:
         self.apps: dict[str, Raw] = {}
         self.pools: dict[str, Raw] = {}
         self.dead: str = ""
+        self.faulty_at = -FAULTY_SLACK_SECONDS
+        self.ages = False
+        """Whether nodes expire: then there is never rest."""
 
     async def begin(self) -> None:
         """Bring up pools and workloads."""
@@ -114,6 +118,7 @@ class _Life:
         self.pools[SPARE] = pool(SPARE)
         for number in range(self.dice.integer(1, 3)):
             made = _a_pool(self.dice, f"pool-{number}")
+            self.ages |= "expireAfter" in made["spec"]["template"]["spec"]
             self.pools[made["metadata"]["name"]] = made
             await self.w.apply(made)
         for number in range(self.dice.integer(1, 4)):
@@ -127,6 +132,7 @@ class _Life:
 
     async def something_happens(self) -> None:
         """Let users, the cloud or chance do one thing."""
+        self._look_closely()
         await self.dice.choice(
             [
                 self._scale,
@@ -190,6 +196,13 @@ class _Life:
         if chance:
             self.auditor.slack = FAULTY_SLACK_SECONDS
 
+    def _look_closely(self) -> None:
+        """Let the operator be behind no longer than it must, once requests have not failed for a while."""
+        if self.w.faults.refuse:
+            self.faulty_at = self.w.clock.now()
+        if self.w.clock.now() >= self.faulty_at + FAULTY_SLACK_SECONDS:
+            self.auditor.slack = SLACK_SECONDS
+
     async def _die(self) -> None:
         """Let the kubelet of one node fall silent, once in a history."""
         nodes = [node.name for node in await self.w.nodes() if not node.deleting]
@@ -234,10 +247,14 @@ class _Life:
         """Let nothing happen any more: all pods are to run, and the operator to come to rest, and stay so."""
         self.w.faults.set(Faults())
         began = self.w.clock.now()
+        self._look_closely()
         while (trouble := await self._restless()) and self.w.clock.now() < began + RESTLESS_SECONDS:
             await self.w.wait(60.0)
+            self._look_closely()
             self.w.check()
         assert not trouble, f"no rest within {RESTLESS_SECONDS:g} s: {trouble}"
+        if self.ages:
+            return
         still = self.auditor.moved_at
         await self.w.wait(self.dice.choice([1800.0, 3600.0, 12 * 3600.0]) if self.dice.chance(20) else 600.0)
         assert self.auditor.moved_at == still, "something moved after all was at rest"
@@ -260,6 +277,8 @@ class _Life:
         missing = await self._missing()
         if missing:
             return f"too few pods: {missing}"
+        if self.ages:
+            return ""
         moved = self.w.clock.now() - max(self.auditor.moved_at, self.auditor.stirred_at)
         return f"something moved {moved:g} s ago" if moved < QUIET_SECONDS else ""
 
@@ -298,6 +317,8 @@ def _a_pool(dice: Dice, name: str) -> Raw:
     template: Raw = {}
     if period := dice.choice([None, None, "20s", "3m"]):
         template["terminationGracePeriod"] = period
+    if dice.chance(8):
+        template["expireAfter"] = dice.choice(["30m", "2h"])
     kinds = dice.choice([["spot", "on-demand"], ["on-demand"], ["spot"]])
     made = pool(
         name,
@@ -311,6 +332,11 @@ def _a_pool(dice: Dice, name: str) -> Raw:
     made["spec"]["disruption"]["consolidationPolicy"] = dice.choice(
         ["WhenEmptyOrUnderutilized", "WhenEmptyOrUnderutilized", "Balanced", "WhenEmpty"]
     )
+    if dice.chance(10):
+        protected = {_DO_NOT_DISRUPT: dice.choice(["true", "15m"])}
+        made["spec"]["template"]["metadata"]["annotations"] = protected
+    if dice.chance(15):
+        made["metadata"]["annotations"] = {PRICE_LIMIT: dice.choice(["0.5", "0.2", "1"])}
     return made
 
 
@@ -320,6 +346,8 @@ def _an_app(dice: Dice, name: str) -> tuple[Raw, list[Raw]]:
     spec = pod_spec(
         cpu=dice.choice(_SIZES), memory="512Mi", terminationGracePeriodSeconds=dice.choice([0, 5, 30])
     )
+    if dice.chance(10):
+        spec["priorityClassName"] = "system-cluster-critical"
     annotations: dict[str, str] = {}
     if dice.chance(20):
         annotations[_DO_NOT_DISRUPT] = dice.choice(["true", "2m", "20m", "nonsense"])
