@@ -176,13 +176,13 @@ class Auditor:
         pool_name = node["metadata"].get("labels", {}).get(_POOL, "")
         pool = self._objects(POOLS).get(pool_name, {"metadata": {}})
         limit = pool["metadata"].get("annotations", {}).get(_PRICE_LIMIT)
-        others = [
-            n
-            for n in self._objects(NODES).values()
-            if n["metadata"].get("labels", {}).get(_POOL) == pool_name
-        ]
         ending = {_node_of(c) for c in self._objects(CLAIMS).values() if leaving(c)}
-        there = [n for n in (*others, node) if not leaving(n) and _name(n) not in ending]
+        there = [
+            n
+            for n in (*self._objects(NODES).values(), node)
+            if n["metadata"].get("labels", {}).get(_POOL) == pool_name
+            if not leaving(n) and _name(n) not in ending
+        ]
         spent = sum(float(n["metadata"]["labels"].get(_PRICE, 0)) for n in there)
         if limit is not None and spent > float(limit) + _ROUNDING_USD * len(there):
             yield f"pool {pool_name} spends ${spent:.4f} an hour, its limit is ${limit}"

@@ -68,7 +68,7 @@ async def history(seed: int, dice: Dice) -> Counter[str]:
         w.may_delete_pods = True  # the auditor looks at each
         life = _Life(w, dice)
         await life.begin()
-        for _ in range(dice.integer(3, 9)):
+        for _ in range(dice.integer(4, 10)):
             await life.something_happens()
             await w.wait(dice.choice([1.0, 0.0, 7.0, 20.0, 45.0, 200.0, 900.0]))
             w.check()
@@ -121,7 +121,7 @@ class _Life:
             self.ages |= "expireAfter" in made["spec"]["template"]["spec"]
             self.pools[made["metadata"]["name"]] = made
             await self.w.apply(made)
-        for number in range(self.dice.integer(1, 4)):
+        for number in range(self.dice.integer(2, 5)):
             await self._new_app(f"app-{number}")
         await self.w.wait(self.dice.choice([30.0, 90.0]))
 
