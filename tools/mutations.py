@@ -92,10 +92,15 @@ SPARED: dict[str, str] = {
     "scheduling/packing.py:_runs": "which type is the best bargain",
     "scheduling/packing.py:_candidates": "which types are compared at all, of very many",
     "scheduling/assign.py:_Deal._evenly": "deals many pods at once as one by one would have, only faster",
+    "disruption/sets.py:_Sweep._vacated": "which sets of nodes are tried, of very many",
+    "disruption/sets.py:_Sweep._prefixes": "which sets of nodes are tried, of very many",
+    "disruption/sets.py:_Sweep._guesses": "which sets of nodes are tried, of very many",
+    "disruption/sets.py:_Sweep._windows": "which sets of nodes are tried, of very many",
+    "disruption/sets.py:_Sweep._may_pay": "which sets of nodes are tried, of very many",
     "model/requirements.py:_value_order": "its zero stands where all values are equal",
 }
 """What is not mutated (a pattern of path, or path:function), and why."""
-UNNOTICED = ("_EPSILON", "_KEPT_", "_AS_GOOD", "_FEW", "_MOST_")
+UNNOTICED = ("_EPSILON", "_CENT", "_KEPT_", "_AS_GOOD", "_FEW", "_MOST_")
 """Bounds that only decide about rounding, the size of caches, or how much is tried, are not moved."""
 
 NEGATED = {
@@ -195,8 +200,9 @@ class Places(ast.NodeVisitor):
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
         text = isinstance(node.left, ast.Constant | ast.JoinedStr) and not _number(node.left)
-        if type(node.op) in ARITHMETIC and not text:
-            left, right = self._source(node.left), self._source(node.right)
+        left, right = self._source(node.left), self._source(node.right)
+        rounding = right in UNNOTICED
+        if type(node.op) in ARITHMETIC and not text and not rounding:
             self._add(node, f"(({left}) {ARITHMETIC[type(node.op)]} ({right}))")
         self.generic_visit(node)
 

@@ -247,7 +247,8 @@ def test_a_kubelet_that_is_gone_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("grace", "ends_in", "named"), [(30, 20, False), (3600, 3000, True), (30, -4, False), (30, -5, True)]
+    ("grace", "ends_in", "named"),
+    [(30, 20, False), (60, 50, False), (61, 50, True), (3600, 3000, True), (30, -4, False), (30, -5, True)],
 )
 def test_only_long_ends_are_worth_a_word(grace: int, ends_in: float, named: bool) -> None:
     """A pod that takes its half minute is no block; one that takes an hour, or is late, is."""

@@ -204,6 +204,27 @@ def test_ends_are_timed() -> None:
     run_virtual(scenario())
 
 
+@pytest.mark.parametrize(
+    ("name", "bounds"),
+    [
+        ("karpenter_nodeclaims_termination_duration_seconds", [2**k for k in range(12)]),
+        ("karpenter_nodeclaims_instance_termination_duration_seconds", [2**k for k in range(11)]),
+    ],
+)
+def test_durations_are_sorted_as_upstream_does(name: str, bounds: list[float]) -> None:
+    """Into the same buckets, so that dashboards show the same."""
+
+    async def scenario() -> None:
+        async with environment(rooms=ROOMS) as env:
+            await _running(env)
+            await env.client.delete(Pod, "pod", namespace="default")
+            await env.client.delete(NodeClaim, (await env.claims())[0].name)
+            await env.wait(30)
+            assert [float(row["le"]) for row in series(env, f"{name}_bucket")] == [*bounds, float("inf")]
+
+    run_virtual(scenario())
+
+
 def test_the_build_is_told() -> None:
     """One series with the value 1 says what runs here, also without per-object metrics."""
 
