@@ -11,16 +11,9 @@ from karpenter.apis.meta import OwnerReference
 from karpenter.base.timestamps import format_time
 from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
-from karpenter.disruption.ledger import (
-    Ledger,
-    Moved,
-    memories,
-    memory_of,
-    objection,
-    remembering,
-    without_returns,
-)
+from karpenter.disruption.ledger import Ledger, memories, objection, without_returns
 from karpenter.disruption.market import Market
+from karpenter.disruption.memory import Moved, gathered, memory_of, remembering
 from karpenter.disruption.restarts import Restarts
 from karpenter.disruption.rounds import Decision
 from karpenter.disruption.sets import SetSearch
@@ -57,13 +50,16 @@ def a_node(name: str, kind: InstanceType, *cpu: str, owner: OwnerReference = WEB
 
 def came_from(node: NodeView, types: Mapping[str, float], *, pods: int = 1) -> NodeView:
     """Return the node with a memory: so many hours ago `web`, of so many pods, was on these types."""
-    then = {name: NOW - hours * HOUR for name, hours in types.items()}
-    return remembering(node, {WEB.uid: Moved(pods=pods, types=then)})
+    return remembering(node, {WEB.uid: {name: ago(hours, pods) for name, hours in types.items()}})
+
+
+def ago(hours: float, pods: int = 1) -> Moved:
+    return Moved(NOW - hours * HOUR, pods)
 
 
 def the_ledger(*nodes: NodeView, restarts: Restarts = LEDGER) -> Ledger:
     snapshot = a_problem([], nodes=nodes).snapshot
-    return Ledger(replace(snapshot, taken_at=NOW), restarts)
+    return Ledger(replace(snapshot, taken_at=NOW), restarts, gathered(nodes))
 
 
 def taking(*nodes: NodeView) -> tuple[Candidate, ...]:
@@ -165,7 +161,7 @@ def test_pods_on_their_way_count_once() -> None:
     nodes = [node, a_node("m", LARGE).with_pods([seen])]
     waiting = a_pod("fresh", owner=WEB)
     twice = replace(a_problem([waiting], nodes=nodes).snapshot, taken_at=NOW)
-    ledger = Ledger(twice, LEDGER)
+    ledger = Ledger(twice, LEDGER, gathered(nodes))
     assert ledger.pods_of(WEB.uid) == 2
     assert set(ledger.left(WEB.uid)) == {"small"}
 
@@ -176,8 +172,8 @@ def test_replacements_remember_what_their_pods_came_from() -> None:
     command, _ = replaced(old, a_node("b", LARGE, "500m"))
     ledger = the_ledger(old, a_node("b", LARGE, "500m"))
     found = memories(command, ledger, {})
-    types = {"large": NOW, "other": NOW - 2 * HOUR, "small": NOW}
-    assert found.replacements == ({WEB.uid: Moved(pods=2, types=types)},)
+    types = {"large": ago(0, 2), "other": ago(2, 2), "small": ago(0, 2)}
+    assert found.replacements == ({WEB.uid: types},)
     assert found.nodes == {}
     assert memories(command, the_ledger(old, restarts=OFF), {}).replacements == ({},)
     assert memories(replace(command, reason="Drifted"), ledger, {}).replacements == ({},)
@@ -188,9 +184,8 @@ def test_nodes_that_take_pods_remember_them_too() -> None:
     going = a_node("a", SMALL, "1")
     db = an_owner("StatefulSet", "db")
     taker = a_node("b", LARGE, "2", owner=db)
-    known = Moved(pods=1, types={"other": NOW - 3 * HOUR})
-    old = Moved(pods=1, types={"other": NOW - 13 * HOUR})
-    taker = remembering(taker, {db.uid: known, "uid-gone": old})
+    known = {"other": ago(3)}
+    taker = remembering(taker, {db.uid: known, "uid-gone": {"other": ago(1)}, WEB.uid: {"large": ago(13)}})
     command = Command(
         reason="Underutilized",
         method="sets",
@@ -199,17 +194,27 @@ def test_nodes_that_take_pods_remember_them_too() -> None:
     )
     nodes = {node.name: node for node in (going, taker, a_node("c", LARGE, "1", owner=db))}
     assert memories(command, the_ledger(going, taker), nodes).nodes == {
-        "b": {WEB.uid: Moved(pods=1, types={"small": NOW}), db.uid: known}
+        "b": {WEB.uid: {"small": ago(0)}, db.uid: known}
     }
+
+
+def test_what_a_node_that_goes_remembers_of_others_is_handed_on() -> None:
+    """Their pods were expected there, and are somewhere else by now."""
+    db = an_owner("StatefulSet", "db")
+    going = remembering(a_node("a", LARGE, "1"), {db.uid: {"other": ago(2)}})
+    elsewhere = a_node("b", LARGE, "1", owner=db)
+    command, _ = replaced(going)
+    found = memories(command, the_ledger(going, elsewhere), {})
+    assert found.replacements == ({WEB.uid: {"large": ago(0)}, db.uid: {"other": ago(2)}},)
 
 
 def test_memory_outlives_the_process() -> None:
     """It is read back from the claim; what makes no sense is nothing."""
-    memory = {WEB.uid: Moved(pods=3, types={"small": NOW})}
+    memory = {WEB.uid: {"small": ago(0, 3)}}
     node = remembering(a_node("n", LARGE, "1"), memory)
     assert memory_of(node.claim) == memory
     assert node.claim is not None
-    for text in ("", "[]", '{"uid": {}}', '{"uid": 3}'):
+    for text in ("", "[]", '{"uid": {"small": [1]}}', '{"uid": 3}'):
         meta = replace(node.claim.metadata, annotations={MOVED_FROM: text})
         assert memory_of(replace(node.claim, metadata=meta)) == {}
     assert memory_of(None) == {}
@@ -237,7 +242,7 @@ def test_what_does_not_pay_is_objected_to(price: float, reason: Any, restarts: R
 def decide(node: NodeView, restarts: Restarts = LEDGER) -> Decision:
     """Ask the search over sets about one node, where only one other type is cheaper."""
     found = a_round(node, types=[SMALL, LARGE], pools=[a_disrupting_pool()])
-    return SetSearch()(found._replace(restarts=restarts))
+    return SetSearch()(found._replace(restarts=restarts, remembered=gathered([node])))
 
 
 def test_the_search_does_not_undo_what_was_just_done() -> None:

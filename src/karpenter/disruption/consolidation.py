@@ -90,7 +90,7 @@ class Probe:
     @cached_property
     def ledger(self) -> Ledger:
         """What was moved lately; read when the first command asks."""
-        return Ledger(self._round.snapshot, self._round.restarts)
+        return Ledger(self._round.snapshot, self._round.restarts, self._round.remembered)
 
     def eligible(self) -> tuple[list[Candidate], list[Verdict]]:
         """Return the nodes consolidation is for, most worth first, and why it is not for the others."""

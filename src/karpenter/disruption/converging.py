@@ -15,7 +15,8 @@ from karpenter.disruption.aftermath import Aftermath, Types, after_command
 from karpenter.disruption.budgets import UNLIMITED, Reason, pool_budget
 from karpenter.disruption.candidates import Found, find_candidates
 from karpenter.disruption.command import Command
-from karpenter.disruption.ledger import Ledger, memories, remembering
+from karpenter.disruption.ledger import Ledger, memories
+from karpenter.disruption.memory import gathered, remembering
 from karpenter.disruption.restarts import Restarts
 from karpenter.disruption.rounds import Policy, Round, Search
 from karpenter.disruption.simulation import Simulator
@@ -168,6 +169,7 @@ class Converger:
             catalogues=self._catalogues,
             policy=self._rules.policy,
             restarts=self._restarts,
+            remembered=gathered(snapshot.nodes),
             more=self._more(),
         )
 
@@ -211,7 +213,7 @@ class Converger:
     def _remember(self, before: Snapshot, command: Command, launched: Sequence[str]) -> None:
         """Let nodes remember what a command has moved to them."""
         nodes = {node.name: node for node in before.nodes}
-        found = memories(command, Ledger(before, self._restarts), nodes)
+        found = memories(command, Ledger(before, self._restarts, gathered(before.nodes)), nodes)
         of_node = {**found.nodes, **dict(zip(launched, found.replacements, strict=True))}
         after = self.state.snapshot
         noted = tuple(remembering(node, of_node.get(node.name, {})) for node in after.nodes)

@@ -13,16 +13,14 @@ was moved is forgotten.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from karpenter.apis import labels
-from karpenter.apis.annotations import MOVED_FROM
 from karpenter.apis.core import Pod
-from karpenter.apis.karpenter import NodeClaim
 from karpenter.base.timestamps import format_time
 from karpenter.disruption.command import Command
 from karpenter.disruption.market import Market
+from karpenter.disruption.memory import Memory, Moved, gathered, memory_of, merged, workload_of
 from karpenter.disruption.replacement import only_types
 from karpenter.disruption.restarts import Restarts
 from karpenter.disruption.verdicts import Verdict
@@ -36,19 +34,6 @@ _CENT = 1e-6
 _REMEDY = "lower --consolidation-restart-cost, or give moves more time with --consolidation-payback"
 
 
-class Moved(msgspec.Struct, frozen=True, kw_only=True):
-    """What is remembered of one workload."""
-
-    pods: int
-    """How many it had."""
-    types: dict[str, float]
-    """The instance types that pods of it were moved from, and when they last were, epoch seconds."""
-
-
-Memory = dict[str, Moved]
-"""What a node remembers, by workload (`workload_of`)."""
-
-
 class Memories(NamedTuple):
     """What nodes have to remember of a command."""
 
@@ -59,24 +44,31 @@ class Memories(NamedTuple):
 
 
 class Ledger:
-    """What all nodes of a cluster remember."""
+    """What of all that is remembered still holds."""
 
-    def __init__(self, snapshot: Snapshot, restarts: Restarts) -> None:
-        """Read it from the claims; there is nothing in it where restarts do not count."""
+    def __init__(self, snapshot: Snapshot, restarts: Restarts, remembered: Memory) -> None:
+        """Look through it; there is nothing in it where restarts do not count."""
         self.restarts = restarts
         self.now = snapshot.taken_at
         self._snapshot = snapshot
         self._counts: dict[str, int] | None = None
-        noted = [memory_of(node.claim) for node in snapshot.nodes] if restarts.counted else []
-        self._left: dict[str, dict[str, float]] = {}
-        for memory in noted:
-            for workload, moved in memory.items():
-                if self._holds(workload, moved):
-                    self._left[workload] = _latest((self.left(workload), self._recent(moved.types)))
+        self._left = self.held(remembered) if restarts.counted else {}
 
-    def left(self, workload: str) -> Mapping[str, float]:
-        """Return the types that pods of a workload were moved from within the payback time, and when."""
+    def left(self, workload: str) -> Mapping[str, Moved]:
+        """Return the types that pods of a workload were moved from and may not go back to yet."""
         return self._left.get(workload, {})
+
+    def held(self, memory: Memory) -> Memory:
+        """Return what of a memory still holds: it has not paid yet, and the workload is as large as then."""
+        since = self.now - self.restarts.payback_hours * 3600
+        found = {}
+        for workload, types in sorted(memory.items()):
+            held = {name: moved for name, moved in types.items() if moved.at > since}
+            if held:
+                held = {name: moved for name, moved in held.items() if not self._changed(workload, moved)}
+            if held:
+                found[workload] = held
+        return found
 
     def pods_of(self, workload: str) -> int:
         """Return how many pods a workload has; those on their way out do not count."""
@@ -90,18 +82,8 @@ class Ledger:
                     self._counts[name] = self._counts.get(name, 0) + 1
         return self._counts.get(workload, 0)
 
-    def kept(self, node: NodeView) -> Memory:
-        """Return what a node remembers that still holds."""
-        return {w: m for w, m in memory_of(node.claim).items() if self._holds(w, m)}
-
-    def _holds(self, workload: str, moved: Moved) -> bool:
-        if not self._recent(moved.types):
-            return False
-        return abs(self.pods_of(workload) - moved.pods) <= _CHANGED * moved.pods
-
-    def _recent(self, types: Mapping[str, float]) -> dict[str, float]:
-        since = self.now - self.restarts.payback_hours * 3600
-        return {name: at for name, at in types.items() if at > since}
+    def _changed(self, workload: str, moved: Moved) -> bool:
+        return abs(self.pods_of(workload) - moved.pods) > _CHANGED * moved.pods
 
 
 def objection(command: Command, restarts: Restarts, now: float) -> Verdict | None:
@@ -133,14 +115,14 @@ def without_returns(command: Command, market: Market, ledger: Ledger) -> Command
     claims = []
     for claim in command.replacements:
         moved = [pods[key] for key in claim.pods if key in pods]
-        left = _latest(ledger.left(workload_of(pod)) for pod in moved)
+        left = _all_left(ledger, moved)
         barred = [name for name in claim.instance_types if name in left]
         if not barred:
             claims.append(claim)
             continue
         fewer = only_types(claim, market, (n for n in claim.instance_types if n not in left))
         if fewer is None:
-            return _refusal(command, moved, barred[0], left[barred[0]], ledger)
+            return _refusal(command, moved, barred[0], left[barred[0]].at, ledger)
         claims.append(fewer)
     if all(a is b for a, b in zip(claims, command.replacements, strict=True)):
         return command
@@ -156,55 +138,25 @@ def memories(command: Command, ledger: Ledger, nodes: Mapping[str, NodeView]) ->
     if command.reason != "Underutilized" or not ledger.restarts.counted:
         return Memories(({},) * len(command.replacements), {})
     pods, came_from = _moving(command), _sources(command)
+    # What the nodes that go remember of others is handed on, whoever has ended there.
+    handed_on = ledger.held(gathered(c.node for c in command.candidates))
 
     def memory(keys: Sequence[str], known: Memory) -> Memory:
-        found = dict(known)
+        moved = {}
         for workload in sorted({workload_of(pods[key]) for key in keys if key in pods}):
-            now = dict.fromkeys(sorted(came_from[workload]), ledger.now)
-            types = _latest((ledger.left(workload), now))
-            found[workload] = Moved(pods=ledger.pods_of(workload), types=types)
-        return found
+            now = Moved(ledger.now, ledger.pods_of(workload))
+            moved[workload] = {**ledger.left(workload), **dict.fromkeys(sorted(came_from[workload]), now)}
+        return merged((known, handed_on, moved)) if moved else {}
 
-    takers = {
-        name: nodes[name]
-        for name, keys in sorted(command.placements.items())
-        if name in nodes and any(key in pods for key in keys)
+    takers = {name: nodes[name] for name in sorted(command.placements) if name in nodes}
+    found = {
+        name: memory(command.placements[name], ledger.held(memory_of(node.claim)))
+        for name, node in takers.items()
     }
     return Memories(
         tuple(memory(claim.pods, {}) for claim in command.replacements),
-        {name: memory(command.placements[name], ledger.kept(node)) for name, node in takers.items()},
+        {name: memory for name, memory in found.items() if memory},
     )
-
-
-def render(memory: Memory) -> str:
-    """Return the annotation's text."""
-    return msgspec.json.encode(memory, order="sorted").decode()
-
-
-def memory_of(claim: NodeClaim | None) -> Memory:
-    """Return what a claim's node remembers; nothing when what it says makes no sense."""
-    text = claim.metadata.annotations.get(MOVED_FROM) if claim is not None else None
-    if text is None:
-        return {}
-    try:
-        return msgspec.json.decode(text, type=Memory)
-    except msgspec.MsgspecError:
-        return {}
-
-
-def remembering(node: NodeView, memory: Memory) -> NodeView:
-    """Return `node` with what it has to remember."""
-    if not memory or node.claim is None:
-        return node
-    metadata = node.claim.metadata
-    noted = replace(metadata, annotations={**metadata.annotations, MOVED_FROM: render(memory)})
-    return replace(node, claim=replace(node.claim, metadata=noted))
-
-
-def workload_of(pod: Pod) -> str:
-    """Return what a pod belongs to: the uid of its controller; without one its own key."""
-    owners = pod.metadata.owner_references
-    return next((owner.uid for owner in owners if owner.controller), pod_key(pod))
 
 
 def _refusal(command: Command, pods: Iterable[Pod], type: str, at: float, ledger: Ledger) -> Verdict:
@@ -243,9 +195,10 @@ def _sources(command: Command) -> dict[str, set[str]]:
     return found
 
 
-def _latest(found: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    types: dict[str, float] = {}
-    for each in found:
-        for name, at in each.items():
-            types[name] = max(at, types.get(name, at))
-    return dict(sorted(types.items()))
+def _all_left(ledger: Ledger, pods: Iterable[Pod]) -> dict[str, Moved]:
+    """Return the types that may not be bought for some pods."""
+    found: dict[str, Moved] = {}
+    for workload in sorted({workload_of(pod) for pod in pods}):
+        for name, moved in ledger.left(workload).items():
+            found[name] = max(moved, found.get(name, moved))
+    return found

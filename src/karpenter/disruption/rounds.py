@@ -12,6 +12,7 @@ import msgspec
 from karpenter.disruption.budgets import Reason
 from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.command import Command
+from karpenter.disruption.memory import Memory
 from karpenter.disruption.restarts import Restarts
 from karpenter.disruption.simulation import Simulator
 from karpenter.disruption.verdicts import Method, Verdict
@@ -50,6 +51,8 @@ class Round(NamedTuple):
     what was just done, its pods are in the middle of a rollout."""
     restarts: Restarts = Restarts()
     """What moving pods costs."""
+    remembered: Memory = {}
+    """What consolidation has moved lately."""
     more: Callable[[], bool] = lambda: True
     """Whether the search may go on, for one more step."""
     attempts: int | None = None

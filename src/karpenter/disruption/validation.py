@@ -79,7 +79,8 @@ def validated(command: Command, a_round: Round, *, budget: Budget | None = None)
         if isinstance(found, str):
             return _failed(command, "scheduling", found)
         market = Market.of(a_round.simulator.problem)
-        kept = without_returns(found, market, Ledger(a_round.snapshot, a_round.restarts))
+        ledger = Ledger(a_round.snapshot, a_round.restarts, a_round.remembered)
+        kept = without_returns(found, market, ledger)
         if isinstance(kept, Verdict):
             return _failed(command, "churn", kept.message)
         command = kept

@@ -98,6 +98,7 @@ class Desk:
                 policy=self._policy,
                 objection=_first_of(self._pauses.objection(), self._books.objection(view.snapshot)),
                 restarts=self._books.restarts(),
+                remembered=self._books.remembered(view.snapshot),
                 more=patience.more,
             ),
             patience,

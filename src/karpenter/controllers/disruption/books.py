@@ -1,7 +1,8 @@
 """Keeping the ledger of moves: what restarts cost, what nodes have to remember, what it all came to.
 
-Nothing is kept here: what pods take to get ready is learned from those that are there, and what was moved
-lately is written on the NodeClaims that it was moved to (`karpenter.disruption.ledger`).
+What pods take to get ready is learned from those that are there, and what was moved lately is written on the
+NodeClaims that it was moved to (`karpenter.disruption.ledger`). A new process knows both. Only what nothing
+but nodes remembered that have gone since, being empty perhaps, is known here alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from karpenter.controllers.context import Context
 from karpenter.controllers.disruption.underway import Underway
 from karpenter.disruption import ledger, rollouts
 from karpenter.disruption.command import Command
+from karpenter.disruption.memory import Memory, gathered, merged, render
 from karpenter.disruption.restarts import Restarts
 from karpenter.disruption.rounds import Objection
 from karpenter.disruption.verdicts import Verdict
@@ -26,6 +28,7 @@ class Books:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._remembered: Memory = {}
         prefix = "karpenter_voluntary_disruption_"
         self._pods = context.metrics.counter(
             f"{prefix}moved_pods_total", "Pods that had to start again elsewhere.", ["reason"]
@@ -55,10 +58,18 @@ class Books:
         restarts = self.restarts()
         return partial(_objection, snapshot, restarts) if restarts.counted else _none
 
+    def remembered(self, snapshot: Snapshot) -> Memory:
+        """Return what was moved within the payback time, by what nodes say and what they ever said."""
+        since = snapshot.taken_at - self._context.settings.payback_seconds
+        known = merged((self._remembered, gathered(snapshot.nodes)))
+        recent = {w: {t: m for t, m in types.items() if m.at > since} for w, types in known.items()}
+        self._remembered = {workload: types for workload, types in recent.items() if types}
+        return self._remembered
+
     def annotations(self, command: Command) -> Sequence[Mapping[str, str]]:
         """Return what the replacements of a command have to remember, in its order."""
         found = self._memories(command).replacements
-        return [{MOVED_FROM: ledger.render(memory)} if memory else {} for memory in found]
+        return [{MOVED_FROM: render(memory)} if memory else {} for memory in found]
 
     async def note(self, c: Underway) -> None:
         """Let the nodes that take pods of a command remember that; of a resumed one they are not known.
@@ -69,7 +80,7 @@ class Books:
         rows = {row.name: row for row in self._context.cluster.nodes()}
         for name, memory in self._memories(c.command).nodes.items():
             claim = rows[name].claim
-            text = ledger.render(memory)
+            text = render(memory)
             if claim is None or claim.metadata.annotations.get(MOVED_FROM) == text:
                 continue
             try:
@@ -90,7 +101,8 @@ class Books:
     def _memories(self, command: Command) -> ledger.Memories:
         snapshot = self._context.cluster.snapshot()
         nodes = {row.name: row for row in snapshot.nodes}
-        return ledger.memories(command, ledger.Ledger(snapshot, self.restarts()), nodes)
+        found = ledger.Ledger(snapshot, self.restarts(), self.remembered(snapshot))
+        return ledger.memories(command, found, nodes)
 
 
 def _objection(snapshot: Snapshot, restarts: Restarts, command: Command) -> Verdict | None:
