@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 from karpenter.base.clock import SystemClock
+from karpenter.base.randomness import seeded
 from karpenter.cli.main import app
+from karpenter.cli.run import identity
 from karpenter.cli.why import WhyOptions, why_command
 from karpenter.embedded.http import HttpDoor, write_kubeconfig
 from karpenter.explain.answer import Answer, Change, Finding, Operation, Problem
@@ -228,6 +231,16 @@ def test_a_user_without_the_verb_is_told_which(tmp_path: Path) -> None:
         code, _, err = run(options(kubeconfig=config))
     assert code == 1
     assert "you need the verb get on pods/proxy in namespace kube-system" in err
+
+
+def test_the_lease_leads_to_the_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator holds it in its pod's name, else in its host's with a suffix that tells processes apart."""
+    monkeypatch.setenv("POD_NAME", "karpenter-7d9f")
+    assert identity(seeded(1)) == "karpenter-7d9f"
+    monkeypatch.delenv("POD_NAME")
+    first, second = identity(seeded(1)), identity(seeded(2))
+    assert first != second
+    assert first.partition("_")[0] == second.partition("_")[0] == socket.gethostname()
 
 
 def test_the_command_itself() -> None:

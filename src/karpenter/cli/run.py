@@ -113,7 +113,7 @@ async def _run(options: Options, kubeconfig: str | None) -> int:
                 "instance-types-file-path": options.instance_types_file_path,
                 "instance-catalogue": options.instance_catalogue,
             },
-            identity=_identity(rng),
+            identity=identity(rng),
             namespace=namespace,
         )
         health, metrics = options.health_probe_port, options.metrics_port
@@ -128,7 +128,7 @@ async def _run(options: Options, kubeconfig: str | None) -> int:
     return 0
 
 
-def _identity(rng: Random) -> str:
+def identity(rng: Random) -> str:
     """Return whose Lease it is: the pod's name, by which the leader is found; else the host's and a suffix.
 
     The suffix keeps two operators on one machine apart. In a pod the host's name is the pod's.
