@@ -234,7 +234,7 @@ def test_a_user_without_the_verb_is_told_which(tmp_path: Path) -> None:
 
 
 def test_the_lease_leads_to_the_pod(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The operator holds it in its pod's name, else in its host's with a suffix that tells processes apart."""
+    """The operator holds it in its pod's name, else in its host's and a suffix of its own."""
     monkeypatch.setenv("POD_NAME", "karpenter-7d9f")
     assert identity(seeded(1)) == "karpenter-7d9f"
     monkeypatch.delenv("POD_NAME")
