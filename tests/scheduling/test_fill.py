@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpenter.scheduling.asks import Origin, Outline
+from karpenter.scheduling.asks import Origin, Outline, needs_of
 from karpenter.scheduling.classes import classify
 from karpenter.scheduling.drives import Drives
 from karpenter.scheduling.packing import Choice, fill
@@ -33,7 +33,8 @@ def test_a_node_is_filled_up_and_never_over(groups: list[tuple[int, int, int]]) 
     (space,) = current.spaces
     asks = []
     for index, each in enumerate(classes):
-        outline = Outline(each, current.axis.vector(each.requests), each.profile.on_nodes, most=UNLIMITED)
+        wanted = current.axis.vector(each.requests)
+        outline = Outline(each, wanted, needs_of(wanted), each.profile.on_nodes, most=UNLIMITED)
         ask = outline.ask(each.variants, each.pods, Origin(index, (), each.count))
         ask.index, ask.home = index, 0
         asks.append(ask)

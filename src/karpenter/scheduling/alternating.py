@@ -30,7 +30,9 @@ def alternating(
     if not firm:
         return list(claims)
     place = {key: at for at, claim in enumerate(claims) for key in claim.pods}
-    spread = [c for c in firm if len(_slots(c, c.pods, place, claims)) > 1]
+    kinds = {key: id(claims[at].requirements) for key, at in place.items()}
+    mixed = [c for c in firm if len({kinds[key] for key in c.pods if key in kinds}) > 1]
+    spread = [c for c in mixed if len(_slots(c, c.pods, place, claims)) > 1]
     if not spread:
         return list(claims)
     versions = {pod_key(pod): pod.metadata.resource_version for pod in pods}

@@ -17,6 +17,11 @@ Needs = tuple[tuple[int, int], ...]
 """What a pod wants as (column, amount), without what is zero."""
 
 
+def needs_of(wanted: Amounts) -> Needs:
+    """Return what a pod wants, without what is zero."""
+    return tuple((column, amount) for column, amount in enumerate(wanted.tolist()) if amount)
+
+
 class Origin(msgspec.Struct, frozen=True):
     """Where some pods of an ask come from."""
 
@@ -97,11 +102,12 @@ class Ask(msgspec.Struct):
 class Outline:
     """What the asks for pods of one class have in common."""
 
-    def __init__(self, pod_class: PodClass, wanted: Amounts, profile: Profile, most: int) -> None:
-        """Note what a pod wants, and how many one empty node may hold."""
+    def __init__(
+        self, pod_class: PodClass, wanted: Amounts, needs: Needs, profile: Profile, most: int
+    ) -> None:
+        """Note what a pod wants, in full and without what is zero, and how many one empty node may hold."""
         self._pod_class = pod_class
-        self._wanted = wanted
-        self._needs = tuple((column, amount) for column, amount in enumerate(wanted.tolist()) if amount)
+        self._wanted, self._needs = wanted, needs
         self._profile = profile
         self._most = most
 

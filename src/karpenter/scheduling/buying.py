@@ -12,7 +12,7 @@ from karpenter.scheduling.bins import Bin, BinTable
 from karpenter.scheduling.catalogue import Mask, Prices
 from karpenter.scheduling.cells import openable
 from karpenter.scheduling.packing import Choice, Pattern, choose, crowding, fill
-from karpenter.scheduling.space import PoolSpace, how_many, relax_min_values, scarcest_share
+from karpenter.scheduling.space import PoolSpace, how_many, relax_min_values
 from karpenter.scheduling.topology import Topology
 from karpenter.scheduling.waiting import Queue, Waiting
 
@@ -80,7 +80,7 @@ class Buyer:
             if i not in tried and usable.any():
                 own = space.evaluate(merged).price
                 everyone = space.evaluate(space.requirements).price
-                worth = float((own[usable] * scarcest_share(space.room[usable], ask.wanted)).min())
+                worth = float((own[usable] * space.scarcest_share(ask.wanted)[usable]).min())
                 if best[0] is None or worth < best[1]:
                     best = i, worth, int((np.isfinite(own) & (own <= everyone)).sum())
             elif self.options.reserved_strict and space.awaits(merged, space.fits(ask.wanted)):

@@ -12,7 +12,7 @@ from karpenter.scheduling.assign import Cell
 from karpenter.scheduling.catalogue import Mask
 from karpenter.scheduling.classes import Variant
 from karpenter.scheduling.nodes import NodeTable
-from karpenter.scheduling.space import PoolSpace, scarcest_share
+from karpenter.scheduling.space import PoolSpace
 from karpenter.scheduling.topology import UNLIMITED
 
 Values = tuple[str, ...]
@@ -95,7 +95,7 @@ class CellFinder:
         if not usable.any():
             return []
         rows = np.flatnonzero(usable)
-        share = scarcest_share(space.room[rows], ask.wanted)
+        share = space.scarcest_share(ask.wanted)[rows]
         options = [_values(space, merged, key, optional=key in optional) for key in keys]
         found = []
         for values in list(product(*options))[:_MAX_CELLS]:

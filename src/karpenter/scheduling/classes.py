@@ -94,7 +94,9 @@ def classify(problem: Problem, topology: Topology, drives: Drives) -> list[PodCl
         groups.setdefault((kind, profile), []).extend(group.pods)
     classes = []
     for (kind, profile), members in groups.items():
-        ages = sorted([_age(pod) for pod in members])
+        ages = [_age(pod) for pod in members]
+        if len(ages) > 1:
+            ages.sort()
         classes.append(
             (
                 ages[0],

@@ -78,6 +78,8 @@ class Dealer:
         self._finder = finder
         self._ask = ask
         self._most = most
+        self._needs: list[tuple[int, set[int]]] | None = None
+        """The classes that must be near others, and which groups these are of; None: not asked yet."""
         self._closed: dict[int, dict[Values, int]] = {}
         for (number, values), room in closed.items():
             self._closed.setdefault(number, {})[values] = room
@@ -153,7 +155,7 @@ class Dealer:
         """Note, for each cell, how many pods that must follow this class could not go there."""
         wide = self._classes[number].profile.wide
         missing = [0] * len(cells)
-        for i, follower in _followers(self._classes, number):
+        for i, follower in self._followers(number):
             keys = tuple(k for k in wide.keys if k in follower.profile.wide.keys)
             cells_there = self._finder.cells(self._ask(i), keys, {}, follower.profile.wide.optional)
             reach = {c.values for c in cells_there}
@@ -163,11 +165,13 @@ class Dealer:
                     missing[position] += follower.count
         return [msgspec.structs.replace(c, company=m) for c, m in zip(cells, missing, strict=True)]
 
-
-def _followers(classes: Sequence[PodClass], number: int) -> Iterable[tuple[int, PodClass]]:
-    """Yield the classes that must be near pods of class `number`."""
-    selected = set(classes[number].profile.wide.selected)
-    for i, other in enumerate(classes):
-        needs = {a.group for a in other.profile.wide.affinities if not a.weight}
-        if i != number and other.refusal is None and needs & selected:
-            yield i, other
+    def _followers(self, number: int) -> Iterable[tuple[int, PodClass]]:
+        """Yield the classes that must be near pods of class `number`."""
+        if self._needs is None:
+            wide = [(i, c.profile.wide) for i, c in enumerate(self._classes) if c.refusal is None]
+            needs = [(i, {a.group for a in w.affinities if not a.weight}) for i, w in wide if w.affinities]
+            self._needs = needs
+        selected = set(self._classes[number].profile.wide.selected)
+        for i, groups in self._needs:
+            if i != number and groups & selected:
+                yield i, self._classes[i]

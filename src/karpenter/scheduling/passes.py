@@ -10,7 +10,7 @@ from karpenter.model.problem import LimitPrice, Plan, Problem
 from karpenter.model.reasons import Refusal, Unschedulable
 from karpenter.scheduling import assign
 from karpenter.scheduling.alternating import alternating
-from karpenter.scheduling.asks import Ask, Origin, Outline
+from karpenter.scheduling.asks import Ask, Needs, Origin, Outline, needs_of
 from karpenter.scheduling.bins import BinTable
 from karpenter.scheduling.bound import lower_bound
 from karpenter.scheduling.buying import Buyer
@@ -92,6 +92,7 @@ class Pass:
         self.buyer = Buyer(self.spaces, topology, problem.options, self.asks, bins)
         self._merged: dict[object, Ask] = {}
         self._outlines: dict[int, Outline] = {}
+        self._wanted: dict[tuple[tuple[str, int], ...], tuple[Amounts, Needs]] = {}
         self._alone: dict[Profile, tuple[Profile, int]] = {}
         """By profile: the part that concerns single nodes, and how many such pods an empty node takes."""
         self._on_nodes_already: dict[tuple[int, Values], int] = {}
@@ -227,8 +228,16 @@ class Pass:
                 profile,
                 self.topology.allowance(profile, Occupancy.empty()),
             )
-        wanted = self.axis.vector(pod_class.requests)
-        return Outline(pod_class, wanted, known[0], 1 if pod_class.ports else known[1])
+        wanted, needs = self._wants(tuple(pod_class.requests.items()))
+        return Outline(pod_class, wanted, needs, known[0], 1 if pod_class.ports else known[1])
+
+    def _wants(self, requests: tuple[tuple[str, int], ...]) -> tuple[Amounts, Needs]:
+        """Return what a pod wants, by column; few classes differ in that."""
+        found = self._wanted.get(requests)
+        if found is None:
+            wanted = self.axis.vector(dict(requests))
+            found = self._wanted[requests] = wanted, needs_of(wanted)
+        return found
 
     def _refuse_dealt(self, dealing: Dealing, keys: Sequence[str]) -> None:
         """Say why no domain takes the rest of a class."""

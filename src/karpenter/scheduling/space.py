@@ -163,6 +163,7 @@ class PoolSpace:
         self._evaluations: dict[Requirements, Evaluation] = {}
         self._by_price: dict[Requirements, Amounts] = {}
         self._charges: dict[Requirements, Amounts] = {}
+        self._shares: dict[bytes, Prices] = {}
         self._openable: dict[tuple[Requirements, bytes, frozenset[Port]], Mask] = {}
         self._openable_at: tuple[object, ...] | None = None
         """What `limits_version` was when these were found out."""
@@ -316,6 +317,21 @@ class PoolSpace:
                 & self.affords(requirements)
                 & self.free_ports(ports)
             )
+            found.flags.writeable = False
+        return found
+
+    def scarcest_share(self, wanted: Amounts) -> Prices:
+        """Return, by type, which share of its scarcest resource one pod takes, where it has room for one.
+
+        It is remembered: not to be changed.
+        """
+        key = wanted.tobytes()
+        found = self._shares.get(key)
+        if found is None:
+            found = self._shares[key] = np.zeros(len(self.room))
+            with np.errstate(divide="ignore"):
+                for column in np.flatnonzero(wanted).tolist():
+                    np.maximum(found, wanted[column] / self.room[:, column], out=found)
             found.flags.writeable = False
         return found
 
@@ -493,15 +509,3 @@ def how_many(room: Amounts, wanted: Amounts) -> Amounts:
     if counts is None:
         return np.full(len(room), np.iinfo(np.int64).max)
     return np.maximum(counts, 0, out=counts)
-
-
-def scarcest_share(room: Amounts, wanted: Amounts) -> Prices:
-    """Return, by row of `room`, which share of its scarcest resource one pod of `wanted` takes.
-
-    Every row has room for one.
-    """
-    share = np.zeros(len(room))
-    for column, amount in enumerate(wanted.tolist()):
-        if amount:
-            np.maximum(share, amount / room[:, column], out=share)
-    return share
