@@ -97,6 +97,11 @@ SPARED: dict[str, str] = {
     "disruption/sets.py:_Sweep._guesses": "which sets of nodes are tried, of very many",
     "disruption/sets.py:_Sweep._windows": "which sets of nodes are tried, of very many",
     "disruption/sets.py:_Sweep._may_pay": "which sets of nodes are tried, of very many",
+    "scheduling/detours.py:_off_nodes": "which other plans for a small batch are tried, the best is taken",
+    "scheduling/detours.py:_out_of_domains": "which other plans for a small batch are tried",
+    "scheduling/detours.py:_in_turn": "which other plans for a small batch are tried",
+    "scheduling/detours.py:_with_and_without": "which other plans for a small batch are tried",
+    "scheduling/detours.py:_fewer": "which other plans for a small batch are tried",
     "model/requirements.py:_value_order": "its zero stands where all values are equal",
 }
 """What is not mutated (a pattern of path, or path:function), and why."""

@@ -71,6 +71,17 @@ def test_the_zone_that_lags_behind_comes_first() -> None:
     assert sorted(order[:4]) == ["zone-b", "zone-b", "zone-c", "zone-c"]
 
 
+@pytest.mark.parametrize(
+    ("pods", "skew", "turns"), [(3, 1, ["zone-a", "zone-b", "zone-a"]), (5, 3, ["zone-a", "zone-b"] * 2)]
+)
+def test_of_zones_that_lag_equally_the_emptier_comes_first(pods: int, skew: int, turns: list[str]) -> None:
+    """Two zones: with as many still to come, it is the turn of the one that had fewer."""
+    types = [an_instance_type("one", cpu="1", memory="4Gi", zones=["zone-a", "zone-b"])]
+    wanted = some_pods(pods, "web", cpu="700m", labels={"app": "web"}, spec=spread("web", max_skew=skew))
+    problem = a_problem(wanted, instance_types=types)
+    assert list(zones(solve(problem), problem).values())[: len(turns)] == turns
+
+
 def test_pods_without_rules_stay_together() -> None:
     """Nothing is exchanged that no constraint asks for: the plan for plain pods is as it was."""
     soft = {"topology_spread_constraints": [a_spread("web", when_unsatisfiable="ScheduleAnyway")]}

@@ -14,6 +14,7 @@ from karpenter.apis.core import (
 )
 from karpenter.model.problem import PlannedClaim, Problem
 from karpenter.model.snapshot import NodeView
+from karpenter.scheduling.solver import first_plan
 from karpenter.testing.builders import (
     Expression,
     a_nodepool,
@@ -344,3 +345,18 @@ def test_preferred_company_chooses_among_the_nodes_there_are(company: bool, zone
     pods = app_pods("web1", "web2", affinity=preferring(a_company_term("db"), company=company))
     problem = in_three_zones(*pods, nodes=nodes)
     assert list(domains(planned(problem), problem)) == zones
+
+
+@pytest.mark.parametrize(
+    ("nodes", "mixed", "pools"), [("1", True, ["dear", "plain"]), ("2", False, ["dear"] * 2)]
+)
+def test_who_got_what_it_wished_keeps_it_when_the_others_cannot(
+    nodes: str, mixed: bool, pools: list[str]
+) -> None:
+    """One of two equal pods fits into the pool they prefer: a search must not take them for one another."""
+    wish = node_affinity(preferred=[(1, a_term((labels.NODEPOOL, "In", ["dear"])))])
+    types = [an_instance_type("only", cpu="2", memory="8Gi")]
+    offers = [a_nodepool("dear", limits={"nodes": nodes}), a_nodepool("plain")]
+    problem = a_problem(some_pods(2, cpu="1500m", affinity=wish), pools=offers, instance_types=types)
+    assert sorted(claim.pool.name for claim in planned(problem).claims) == pools
+    assert [ask.mixed for ask in first_plan(problem).asks] == [mixed]

@@ -9,6 +9,7 @@ from karpenter.apis.core import (
     Pod,
     PodAffinity,
     PodAffinityTerm,
+    Taint,
     TopologySpreadConstraint,
     WeightedPodAffinityTerm,
 )
@@ -18,7 +19,7 @@ from karpenter.scheduling import solve
 from karpenter.scheduling.check import violations
 from karpenter.scheduling.terms import Group
 from karpenter.scheduling.topology import UNLIMITED, Crowd, Occupancy, Profile, Rule
-from karpenter.testing.builders import a_pod, a_problem, a_view, some_pods
+from karpenter.testing.builders import a_nodepool, a_pod, a_problem, a_view, some_pods
 
 WEB = {"app": "web"}
 IS_WEB = LabelSelector(match_labels=WEB)
@@ -174,3 +175,18 @@ def test_pods_take_nodes_in_turn_unless_they_want_to_be_together() -> None:
     assert {name: len(keys) for name, keys in plain.placements.items()} == {"a": 1, "b": 1}
     together = planned(a_problem(some_pods(2, labels=WEB, cpu="900m", affinity=fond), nodes=nodes))
     assert {name: len(keys) for name, keys in together.placements.items()} == {"b": 2}
+
+
+@pytest.mark.parametrize(
+    ("tainted", "constraints"), [(False, ["podAffinity"]), (True, ["resources", "taints"])]
+)
+def test_a_pod_whose_company_has_no_room_is_told_so(tainted: bool, constraints: list[str]) -> None:
+    """Unless a pool has another reason to refuse it: then every pool says its own."""
+    term = PodAffinityTerm(topology_key=labels.KUBERNETES_HOSTNAME, label_selector=IS_WEB)
+    pod = a_pod(affinity=Affinity(pod_affinity=PodAffinity(required=[term])))
+    full = a_view("full", allocatable={"cpu": "1", "memory": "8Gi", "pods": "1"},
+                  pods=[a_pod("web", labels=WEB, cpu="1", node_name="full")])  # fmt: skip
+    taints = [Taint(key="k", effect="NoSchedule")]
+    pools = [a_nodepool("b"), *([a_nodepool("a", taints=taints)] if tainted else [])]
+    (refused,) = planned(a_problem([pod], nodes=[full], pools=pools)).unschedulable
+    assert [refusal.constraint for refusal in refused.refusals] == constraints
