@@ -198,14 +198,12 @@ def _variants(pod: Pod, problem: Problem, prefer_no_schedule: bool) -> Iterable[
     hopes = [Requirements.from_specs(p.preference.match_expressions) for p in preferred]
     demands = [term_requirements(pod, term) for term in node_terms(pod)]
     tolerations = tuple(pod.spec.tolerations)
-    steps = [(hope, demand) for hope in hopes for demand in demands]
-    steps += [(Requirements(), demand) for demand in demands]
+    steps = [(tier, hope, demand) for tier, hope in enumerate([*hopes, Requirements()]) for demand in demands]
     seen: dict[tuple[Requirements, bool], Variant] = {}
-    for number, (hope, demand) in enumerate(steps):
+    for tier, hope, demand in steps:
         for place in places:
             merged = demand.merge(hope).merge(place)
-            variant = Variant(merged, tolerations, number // len(demands) if demands else 0)
-            seen.setdefault((merged, False), variant)
+            seen.setdefault((merged, False), Variant(merged, tolerations, tier))
     for demand in demands if prefer_no_schedule else ():
         for place in places:
             merged = demand.merge(place)
