@@ -55,6 +55,8 @@ def test_has(requirement: Requirement, has: list[str], has_not: list[str]) -> No
         (R("k", "Gte", ["1"]), R("k", "Lte", ["9"]), "k Exists >=1 <=9"),
         (R("k", "Gt", ["1"]), R("k", "Gt", ["9"]), "k Exists >=10"),
         (R("k", "Gte", ["4"]), R("k", "Gt", ["3"]), "k Exists >=4"),
+        (R("k", "Lt", ["9"]), R("k", "Lte", ["5"]), "k Exists <=5"),
+        (R("k", "Lt", ["5"]), R("k", "Exists"), "k Exists <=4"),
         (R("k", "In", ["A"], 2), R("k", "In", ["A", "B"], 3), "k In [A] minValues 3"),
         (R("k", "In", ["A"], 2), R("k", "In", ["B"]), "k DoesNotExist minValues 2"),
     ],

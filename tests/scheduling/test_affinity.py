@@ -313,6 +313,16 @@ def test_two_affinities_are_met_by_pods_that_meet_both() -> None:
     assert refused(planned(over_three(pod, nodes=nodes[:1]))) == ["newcomer"]
 
 
+@pytest.mark.parametrize(("racks", "there"), [({RACK: "r1"}, True), ({}, False)])
+def test_who_has_company_in_its_zone_only_founds_no_rack(racks: dict[str, str], there: bool) -> None:
+    """With a pod that meets both terms, though on a node without racks, nobody is the first any more."""
+    terms = [a_company_term("web", ZONE), a_company_term("web", RACK)]
+    pods = app_pods("web", affinity=Affinity(pod_affinity=PodAffinity(required=terms)))
+    home = a_home("zone-a", *resting("web0"), **racks)
+    plan = planned(over_three(pods, nodes=[home], pools=[a_nodepool(labels={RACK: "r1"})]))
+    assert refused(plan) == ([] if there else ["web"])
+
+
 def test_two_affinities_can_be_founded_by_one_who_meets_both() -> None:
     """Pods that each of their own terms selects start the group together, over a zone and a node."""
     terms = PodAffinity(required=[a_company_term("web"), a_company_term("web", HOST)])

@@ -27,9 +27,10 @@ from karpenter.apis.core import (
 from karpenter.apis.core import NodeSelector as Selector
 from karpenter.apis.karpenter import RequirementSpec
 from karpenter.apis.meta import LabelSelector, ObjectMeta
-from karpenter.model.problem import Plan, Problem
+from karpenter.model.problem import Budget, Plan, Problem
 from karpenter.scheduling import solve
 from karpenter.scheduling.check import violations
+from karpenter.scheduling.solver import spender
 from karpenter.testing.builders import (
     a_daemon,
     a_nodepool,
@@ -520,3 +521,22 @@ def test_a_pod_that_nothing_can_help_does_not_change_the_plan_for_others() -> No
     hopeless = a_pod("hopeless", priority=5, spec={"resource_claims": [PodResourceClaim(name="gpu")]})
     alone, beside = planned(a_problem(pods)), planned(a_problem([*pods, hopeless]))
     assert beside.claims == alone.claims
+
+
+@pytest.mark.parametrize(
+    ("budget", "clocked", "steps"),
+    [
+        (Budget(), True, 0),
+        (Budget(steps=3), False, 3),
+        (Budget(steps=0), True, 0),
+        (Budget(seconds=2.0), True, 1),
+        (Budget(seconds=0.0), True, 0),
+        (Budget(seconds=2.0), False, 0),
+        (Budget(steps=1, seconds=9.0), True, 1),
+    ],
+)
+def test_a_budget_is_spent_to_the_last_step_and_no_further(budget: Budget, clocked: bool, steps: int) -> None:
+    """Steps count before seconds, seconds from the call on; without a clock there are none."""
+    now = iter(float(second) for second in range(100, 200))
+    more = spender(budget, now.__next__ if clocked else None)
+    assert [more() for _ in range(5)] == [True] * min(steps, 5) + [False] * (5 - min(steps, 5))

@@ -97,9 +97,7 @@ class _Deal:
         self.balance = [g for g in self.hard if g.kind == "spread"]
         owned = {s.group for s in wide.spreads}
         self.counted = [
-            self._gauge("spread", n, 0)
-            for n in wide.selected
-            if cells and n not in owned and self._is_spread(n)
+            self._gauge("spread", n) for n in wide.selected if cells and n not in owned and self._is_spread(n)
         ]
         """Spreads of others that count these pods: they had better be level, too."""
         growing = (*(g for g in gauges if g.kind != "affinity"), *self.counted)
@@ -128,7 +126,7 @@ class _Deal:
         group = self.ledger.groups[number].group
         return group.kind == "spread" and group.key in self.wide.keys
 
-    def _gauge(self, kind: Kind, number: int, weight: int) -> _Gauge:
+    def _gauge(self, kind: Kind, number: int, weight: int = 0) -> _Gauge:
         tally = self.ledger.groups[number]
         position = self.wide.keys.index(tally.group.key)
         domains = {v: i for i, v in enumerate(dict.fromkeys(c.values[position] for c in self.cells))}
@@ -158,7 +156,7 @@ class _Deal:
         tally = self.ledger.groups[number]
         if tally.group.kind != "anti" or not tally.owners or tally.group.key not in self.wide.keys:
             return None
-        gauge = self._gauge("anti", number, 0)
+        gauge = self._gauge("anti", number)
         position = self.wide.keys.index(tally.group.key)
         for cell, domain in zip(self.cells, gauge.where, strict=True):
             gauge.counts[domain] = tally.owners.get(cell.values[position], 0)

@@ -140,7 +140,7 @@ class Pass:
         """Return the domains, by class, that could not take what was dealt to them, and what they took."""
         full: dict[tuple[int, Values], int] = {}
         for ask in self.asks:
-            if ask.remaining and ask.celled:
+            if ask.remaining:
                 for origin, placed in ask.left_by_origin():
                     key = (origin.pod_class, origin.cell)
                     if origin.cell and key not in full:
