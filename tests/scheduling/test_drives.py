@@ -92,10 +92,13 @@ def test_an_existing_node_takes_as_many_as_it_still_can() -> None:
     assert (len(plan.placements["node"]), len(plan.claims)) == (2, 1)
 
 
-def test_a_full_node_still_takes_pods_without_volumes() -> None:
-    """Over its limit or not."""
-    there = replace(a_view(pods=[a_user("old", name="old", node_name="node")]), volume_limits={DRIVER: 0})
-    assert planned(with_storage([a_pod()], [LARGE], (there,))).placements == {"node": ("default/pod",)}
+@pytest.mark.parametrize("limit", [0, 1])
+def test_a_full_node_still_takes_pods_without_volumes(limit: int) -> None:
+    """Over its limit or not; who brings one volume more goes elsewhere."""
+    there = replace(a_view(pods=[a_user("old", name="old", node_name="node")]), volume_limits={DRIVER: limit})
+    plan = planned(with_storage([a_pod(), *users(1)], [LARGE], (there,)))
+    assert plan.placements == {"node": ("default/pod",)}
+    assert [claim.pods for claim in plan.claims] == [("default/pod-0",)]
 
 
 def test_ephemeral_volumes_count() -> None:

@@ -364,8 +364,8 @@ class PoolSpace:
     def not_counted_reservations(self) -> list[Requirement]:
         """Return what keeps a claim clear of reservations that it does not draw on."""
         label = self.ledger.reservation_label
-        counted = [pin.single_value(label) for pin in self.catalogue.lots.values()] if label else []
-        return [Requirement.of(label, "NotIn", sorted(filter(None, counted)))] if any(counted) else []
+        counted = {pin.single_value(label) for pin in self.catalogue.lots.values()} - {""}
+        return [Requirement.of(label, "NotIn", sorted(counted))] if counted else []
 
     def _sources(self, requirements: Requirements, chosen: int) -> list[tuple[str, str]]:
         wanted = self._of_open_lots(requirements)
