@@ -379,3 +379,19 @@ def test_fields_count_as_labels() -> None:
         (labels.ZONE, ["a"]),
         ("metadata.name", ["a"]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "kind", "asks", "expects"),
+    [
+        ("true", "ReplicaSet", True, True),
+        ("true", "StatefulSet", True, False),
+        ("false", "ReplicaSet", False, False),
+        (None, "ReplicaSet", False, False),
+    ],
+)
+def test_who_asks_for_a_stand_in(annotation: str | None, kind: str, asks: bool, expects: bool) -> None:
+    """By the annotation; only a Deployment can bring one up."""
+    annotations = {labels.SURGE: annotation} if annotation else {}
+    pod = a_pod(annotations=annotations, owner=an_owner(kind))
+    assert (pods.asks_for_surge(pod), pods.expects_stand_in(pod)) == (asks, expects)

@@ -18,6 +18,7 @@ from karpenter.scheduling.waiting import Queue, Waiting
 
 _AS_GOOD = 0.98
 """The type that was best a moment ago is taken again while it gives this much of what it gave then."""
+_HOMELESS: tuple[int | None, float, int] = (None, 0.0, 0)
 
 
 class Buyer:
@@ -69,7 +70,7 @@ class Buyer:
         return min(most, ask.most)
 
     def _home(self, ask: Ask, tried: frozenset[int]) -> tuple[int | None, float, int]:
-        best: tuple[int | None, float, int] = (None, 0.0, 0)
+        best = _HOMELESS
         for i, space in enumerate(self.spaces):
             if best[0] is not None and space.weight < self.spaces[best[0]].weight:
                 break
