@@ -318,7 +318,7 @@ def test_who_has_company_in_its_zone_only_founds_no_rack(racks: dict[str, str], 
     """With a pod that meets both terms, though on a node without racks, nobody is the first any more."""
     terms = [a_company_term("web", ZONE), a_company_term("web", RACK)]
     pods = app_pods("web", affinity=Affinity(pod_affinity=PodAffinity(required=terms)))
-    home = a_home("zone-a", *resting("web0"), **racks)
+    home = a_home("zone-a", *resting("web0"), **racks)  # type: ignore[arg-type]
     plan = planned(over_three(pods, nodes=[home], pools=[a_nodepool(labels={RACK: "r1"})]))
     assert refused(plan) == ([] if there else ["web"])
 
