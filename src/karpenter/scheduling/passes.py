@@ -403,7 +403,7 @@ class Pass:
             return True
         # Limits may leave no other node to buy, but room for a larger one.
         while ask.remaining and len(self.bins) <= _FEW_BINS and self.bins.grow(ask):
-            continue
+            pass
         if not ask.remaining:
             return False
         refusals = self._refusals(ask)

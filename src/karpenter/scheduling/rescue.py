@@ -76,7 +76,7 @@ class _Rescue:
         """Try everybody again until nobody finds a place any more."""
         try:
             while self._one_more(making_way=making_way):
-                continue
+                pass
         except _OutOfTries:
             pass
         return self.plan
