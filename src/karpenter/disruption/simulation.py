@@ -8,6 +8,7 @@ once: running pods that no rule is about count by what they request, not one by 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 
 import msgspec
 from msgspec.structs import replace
@@ -49,7 +50,8 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Simulator:
-    """Answers what-if questions about one snapshot."""
+    """Answers what-if questions about one snapshot. What an answer needs is worked out for the first of them:
+    most looks at a cluster ask none."""
 
     def __init__(self, base: Problem, *, monotonic: Callable[[], float] | None = None) -> None:
         """Prepare.
@@ -62,10 +64,7 @@ class Simulator:
         self._monotonic = monotonic
         self._base = base
         self._usable = {node.name for node in base.nodes if node.initialized}
-        self._coming = _coming(base)
-        self._settled = _settled(base, self._coming)
         self._unbound: dict[str, tuple[Pod, ...]] = {}
-        self._bare = _without_bystanders(base, self._settled, self.movable())
 
     @property
     def problem(self) -> Problem:
@@ -89,10 +88,18 @@ class Simulator:
         problem = replace(self._base, snapshot=self._bare, pods=tuple(everyone), nodes=nodes)
         return Standing(problem, movable)
 
-    @property
+    @cached_property
     def coming(self) -> Mapping[str, tuple[Pod, ...]]:
         """Pods in need of a place that find room on existing nodes, by node name."""
-        return self._coming
+        return _coming(self._base)
+
+    @cached_property
+    def _settled(self) -> Snapshot:
+        return _settled(self._base, self.coming)
+
+    @cached_property
+    def _bare(self) -> Snapshot:
+        return _without_bystanders(self._base, self._settled, self.movable())
 
     def without(
         self,
@@ -139,7 +146,7 @@ class Simulator:
         )
 
     def _moving(self, gone: Candidate) -> tuple[Pod, ...]:
-        return (*map(_unbound, gone.reschedulable), *self._coming.get(gone.node.name, ()))
+        return (*map(_unbound, gone.reschedulable), *self.coming.get(gone.node.name, ()))
 
 
 def _outcome(plan: Plan) -> Outcome:

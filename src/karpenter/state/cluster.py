@@ -82,6 +82,7 @@ class Cluster:
         self._rows: dict[str, NodeView] = {}
         self._dirty: set[str] = set()
         self._sorted: tuple[NodeView, ...] | None = ()
+        self._pool_sums: tuple[tuple[NodeView, ...], dict[str, Resources]] = (), {}
         self._waiting: dict[str, Pod] = {}
         self._pending: tuple[Pod, ...] | None = ()
         self._requests: dict[str, tuple[Pod, Resources]] = {}
@@ -209,11 +210,16 @@ class Cluster:
 
         Unlaunched claims count with what they asked for.
         """
-        result: Resources = {}
-        for row in self.nodes():
-            if row.nodepool == pool and not row.marked_for_deletion and row.claim is not None:
-                result = add(result, row.capacity)
-        return result
+        rows = self.nodes()
+        if self._pool_sums[0] is not rows:
+            sums: dict[str, Resources] = {}
+            for row in rows:
+                if row.nodepool and not row.marked_for_deletion and row.claim is not None:
+                    own = sums.setdefault(row.nodepool, {})
+                    for name, amount in row.capacity.items():
+                        own[name] = own.get(name, 0) + amount
+            self._pool_sums = rows, sums
+        return dict(self._pool_sums[1].get(pool, {}))
 
     def pool_commitment(self, pool: str) -> Resources:
         """Return the most that a pool may come to have: as `pool_resources`, but unlaunched claims count

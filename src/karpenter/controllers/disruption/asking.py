@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 from karpenter.controllers.context import Context
@@ -61,7 +62,7 @@ class Desk:
         a_round, patience = await self.round(view)
         a_round = a_round._replace(attempts=attempts)
         a_round, held = self._without_halted(search, a_round)
-        a_round, awaited = _without_awaited(search.reason, a_round)
+        a_round, awaited = await self._without_awaited(search.reason, a_round)
         decision: Decision = await self._executor.run(search, a_round)
         verdicts = sorted((*decision.verdicts, *held, *awaited), key=lambda v: v.node)
         replaced = Decision(
@@ -77,14 +78,14 @@ class Desk:
     async def validate(self, command: Command, view: View) -> Validity:
         """Return what holds of `command` by what `view` shows."""
         a_round, _ = await self.round(view)
-        a_round, _ = _without_awaited(command.reason, a_round)
+        a_round, _ = await self._without_awaited(command.reason, a_round)
         budget = self._context.settings.solve_budget if command.method == "sets" else None
         validity: Validity = await self._executor.run(partial(validated, budget=budget), command, a_round)
         return validity
 
     async def round(self, view: View) -> tuple[Round, Patience]:
         """Return the question that `view` comes to, and the time there is for it."""
-        simulator = await self._simulator_of(view)
+        simulator = self._simulator_of(view)
         settings = self._context.settings
         patience = Patience(settings.consolidation_budget, self._context.clock.monotonic)
         return (
@@ -104,12 +105,11 @@ class Desk:
             patience,
         )
 
-    async def _simulator_of(self, view: View) -> Simulator:
+    def _simulator_of(self, view: View) -> Simulator:
         if self._simulator is not None and self._simulator[0] is view:
             return self._simulator[1]
         problem = self._survey.problem(view)
-        build = partial(Simulator, monotonic=self._context.clock.monotonic)
-        simulator = await self._executor.run(build, problem)
+        simulator = Simulator(problem, monotonic=self._context.clock.monotonic)
         self._simulator = view, simulator
         return simulator
 
@@ -143,26 +143,25 @@ def _first_of(*objections: Objection) -> Objection:
 
     return said
 
+    async def _without_awaited(self, reason: Reason, a_round: Round) -> tuple[Round, list[Verdict]]:
+        """Keep nodes out of emptiness that pods in need of a place will go to."""
+        if reason != "Empty" or not any(c.empty for c in a_round.candidates):
+            return a_round, []
+        coming = await self._executor.run(attrgetter("coming"), a_round.simulator)
+        awaited = [c for c in a_round.candidates if c.empty and coming.get(c.node.name)]
+        verdicts = [
+            Verdict(
+                node=c.node.name,
+                method="emptiness",
+                code="nominated",
+                message=f"{len(coming[c.node.name])} pod(s) in need of a place are expected here",
+            )
+            for c in awaited
+        ]
+        names = {c.node.name for c in awaited}
+        kept = tuple(c for c in a_round.candidates if c.node.name not in names)
+        return a_round._replace(candidates=kept), verdicts
+
 
 def _kept(candidates: Sequence[Candidate], why: dict[str, str]) -> tuple[Candidate, ...]:
     return tuple(c for c in candidates if not why.get(c.pool.name))
-
-
-def _without_awaited(reason: Reason, a_round: Round) -> tuple[Round, list[Verdict]]:
-    """Keep nodes out of emptiness that pods in need of a place will go to."""
-    if reason != "Empty":
-        return a_round, []
-    coming = a_round.simulator.coming
-    awaited = [c for c in a_round.candidates if c.empty and coming.get(c.node.name)]
-    verdicts = [
-        Verdict(
-            node=c.node.name,
-            method="emptiness",
-            code="nominated",
-            message=f"{len(coming[c.node.name])} pod(s) in need of a place are expected here",
-        )
-        for c in awaited
-    ]
-    names = {c.node.name for c in awaited}
-    kept = tuple(c for c in a_round.candidates if c.node.name not in names)
-    return a_round._replace(candidates=kept), verdicts
