@@ -136,13 +136,6 @@ class Desk:
         )
         return free, held
 
-
-def _first_of(*objections: Objection) -> Objection:
-    def said(command: Command) -> Verdict | None:
-        return next(filter(None, (objection(command) for objection in objections)), None)
-
-    return said
-
     async def _without_awaited(self, reason: Reason, a_round: Round) -> tuple[Round, list[Verdict]]:
         """Keep nodes out of emptiness that pods in need of a place will go to."""
         if reason != "Empty" or not any(c.empty for c in a_round.candidates):
@@ -161,6 +154,13 @@ def _first_of(*objections: Objection) -> Objection:
         names = {c.node.name for c in awaited}
         kept = tuple(c for c in a_round.candidates if c.node.name not in names)
         return a_round._replace(candidates=kept), verdicts
+
+
+def _first_of(*objections: Objection) -> Objection:
+    def said(command: Command) -> Verdict | None:
+        return next(filter(None, (objection(command) for objection in objections)), None)
+
+    return said
 
 
 def _kept(candidates: Sequence[Candidate], why: dict[str, str]) -> tuple[Candidate, ...]:
