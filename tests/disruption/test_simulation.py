@@ -2,12 +2,15 @@
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
+from karpenter.disruption import simulation
 from karpenter.disruption.candidates import Candidate
 from karpenter.disruption.simulation import Simulator
-from karpenter.model.problem import Budget
+from karpenter.model.problem import Budget, Plan, Problem
 from karpenter.model.snapshot import NodeView
+from karpenter.scheduling import solve
 from karpenter.testing.builders import a_nodepool, a_pod, a_problem, a_view, an_instance_type
 
 TYPES = [an_instance_type("small", cpu="2"), an_instance_type("large", cpu="8")]
@@ -27,6 +30,22 @@ def a_candidate(view: NodeView) -> Candidate:
 def a_simulator(*views: NodeView, pending: tuple[str, ...] = ()) -> Simulator:
     pods = [a_pod(f"pending-{i}", cpu=cpu, memory="64Mi") for i, cpu in enumerate(pending)]
     return Simulator(a_problem(pods, nodes=list(views), instance_types=TYPES))
+
+
+def test_a_look_that_asks_nothing_solves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where waiting pods will go is worked out when somebody wants to know, and once."""
+    solved: list[Problem] = []
+
+    def noted(problem: Problem, *_: Any, **__: Any) -> Plan:
+        solved.append(problem)
+        return solve(problem)
+
+    monkeypatch.setattr(simulation, "solve", noted)
+    simulator = a_simulator(a_busy_node("a", "1"), pending=("1",))
+    assert solved == []
+    assert list(simulator.coming) == ["a"]
+    assert list(simulator.coming) == ["a"]
+    assert len(solved) == 1
 
 
 def test_pods_move_to_free_room_first() -> None:
