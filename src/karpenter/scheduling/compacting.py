@@ -19,11 +19,12 @@ from karpenter.scheduling.asks import Ask
 from karpenter.scheduling.bins import Bin, BinTable
 from karpenter.scheduling.catalogue import Amounts, Mask, Prices
 from karpenter.scheduling.claims import launched
-from karpenter.scheduling.packing import join
+from karpenter.scheduling.packing import fitting_in, join
 from karpenter.scheduling.passes import Pass
 from karpenter.scheduling.space import PoolSpace
 from karpenter.scheduling.stock import lot_of
-from karpenter.scheduling.topology import Occupancy
+from karpenter.scheduling.topology import Occupancy, Profile
+from karpenter.scheduling.waiting import Manners
 
 _COMPARED = 256
 """With how many shapes of pods, the smallest, it is found out which nodes leave little."""
@@ -49,7 +50,14 @@ class _Compaction:
         """Those with pods on planned nodes, the largest first."""
         self._at = {ask.index: at for at, ask in enumerate(self._asks)}
         self._columns = np.flatnonzero(wanted.any(axis=0))
-        self._wanted = np.asfortranarray(wanted[order][:, self._columns])
+        self._wanted: Amounts = np.ascontiguousarray(wanted[order][:, self._columns].T)
+        """By resource and ask."""
+        self._manners = Manners(current.topology.rules)
+        numbers = [self._manners.number(_wishing(ask.profile)) for ask in self._asks]
+        self._profiles: Amounts = np.array(numbers, dtype=np.int64)
+        self._welcomed: dict[bytes, Mask] = {}
+        self._fitting: dict[tuple[int, ...], int] = {}
+        """By what a node leaves: how many of the smallest shapes of pods fit into it."""
         self._mobile: Mask = np.array([self._may_leave(ask) for ask in self._asks], dtype=np.bool_)
 
     def run(self) -> None:
@@ -102,9 +110,11 @@ class _Compaction:
 
     def _rank(self, planned: Bin) -> tuple[int, int, int, float, str]:
         """Return what orders nodes, but for the places they are in."""
-        left = self._left(planned)[self._columns]
-        smallest = self._wanted[-_COMPARED:]
-        fitting = int((smallest <= left).all(axis=1).sum())
+        left = tuple(self._left(planned)[self._columns].tolist())
+        fitting = self._fitting.get(left)
+        if fitting is None:
+            fits = fitting_in(self._wanted[:, -_COMPARED:], left)
+            fitting = self._fitting[left] = int(np.count_nonzero(fits))
         pattern = planned.pattern
         urgency = max(self._pass.asks[i].priority for i in planned.pods)
         first = min(keys[0] for keys in planned.pods.values())
@@ -139,18 +149,26 @@ class _Compaction:
         if id(planned) in shrunk:
             self._resize(planned)
         left = self._left(planned)
-        fitting: Mask = self._mobile & (self._later > 0)
-        fitting &= (self._wanted <= left[self._columns]).all(axis=1)
+        fitting = fitting_in(self._wanted, left[self._columns].tolist())
+        fitting &= self._mobile & (self._later > 0) & self._welcome(planned)
         room: list[int] = left.tolist()
         for at in np.flatnonzero(fitting).tolist():
             moved = self._move(planned, at, room, shrunk)
             for column, amount in self._asks[at].needs if moved else ():
                 room[column] -= moved * amount
 
+    def _welcome(self, planned: Bin) -> Mask:
+        """Return, by ask, whether the pods on a node let one more of it in, wishes included."""
+        state = self._manners.state(planned.pattern.held)
+        known = self._welcomed.get(state)
+        if known is None:
+            known = self._welcomed[state] = ~self._manners.barred(state)[self._profiles]
+        return known
+
     def _move(self, planned: Bin, at: int, room: Sequence[int], shrunk: set[int]) -> int:
         """Put as many pods of an ask on the node as there is room for and may join; return how many."""
         ask = self._asks[at]
-        count = min([int(self._later[at]), *(room[column] // amount for column, amount in ask.needs)])
+        count = min([int(self._later[at]), *[room[column] // amount for column, amount in ask.needs]])
         count = self._join(planned, ask, count) if count > 0 else 0
         own, wanting = planned.pods.setdefault(ask.index, []) if count else [], count
         while wanting:
@@ -172,8 +190,7 @@ class _Compaction:
         """Count at most `count` pods of an ask to what the node holds; return how many."""
         space, pattern, profile = self._pass.spaces[planned.pool], planned.pattern, ask.profile
         if not profile.alone:
-            wishing = msgspec.structs.replace(profile, owned=(*profile.owned, *profile.soft))
-            count = min(count, self._pass.topology.allowance(wishing, pattern.held))
+            count = min(count, self._pass.topology.allowance(_wishing(profile), pattern.held))
         if self._pass.problem.options.concentration_penalty > 0:  # nothing is added up to half of them
             count = min(count, len(ask.pods) // 2 - pattern.counts.get(ask.index, 0))
         present, joined = ask.variant, 0
@@ -196,6 +213,13 @@ class _Compaction:
             del pattern.counts[ask.index]
         if ask.ports:
             pattern.ports = frozenset(port for i in giver.pods for port in self._pass.asks[i].ports)
+
+
+def _wishing(profile: Profile) -> Profile:
+    """Return `profile` with whom it would rather not be with among those it must not be with."""
+    if not profile.soft:
+        return profile
+    return msgspec.structs.replace(profile, owned=(*profile.owned, *profile.soft))
 
 
 def _copy(planned: Bin, asks: Sequence[Ask]) -> Bin:

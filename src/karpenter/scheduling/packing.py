@@ -257,7 +257,7 @@ def fill(
     wanted, kind, columns = queue.wanted(able), queue.kind[able], queue.waiting.columns.tolist()
     first = 0
     while first < len(able):
-        fits = _fitting(wanted[:, first:], [room[column] for column in columns])
+        fits = fitting_in(wanted[:, first:], [room[column] for column in columns])
         ahead = first + np.flatnonzero(fits & inside[kind[first:]])
         for at in able[ahead[:_STRETCH]].tolist():
             if inside[queue.kind[at]]:
@@ -304,7 +304,7 @@ def _within_min_values(
     return bisect_left(range(1, count + 1), True, key=too_many)
 
 
-def _fitting(wanted: Amounts, room: Sequence[int]) -> Mask:
+def fitting_in(wanted: Amounts, room: Sequence[int]) -> Mask:
     """Return which asks fit `room`; `wanted` is by resource and ask."""
     fits: Mask = wanted[0] <= room[0]
     for amounts, free in zip(wanted[1:], room[1:], strict=True):
