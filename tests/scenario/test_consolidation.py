@@ -5,6 +5,7 @@ import pytest
 from karpenter.apis.core import Node, Taint
 from karpenter.apis.workloads import Deployment
 from karpenter.base.virtualtime import run_virtual
+from karpenter.disruption.memory import gathered
 from karpenter.kube.patch import merge
 from karpenter.testing.manifests import deployment, node_class, pool
 from karpenter.testing.world import World, world
@@ -27,6 +28,25 @@ async def _thinned_out(w: World, *, after: str = "5s") -> None:
     await w.scale("web", 4)
 
 
+async def _ledger_was_kept(w: World, *, kept: bool) -> None:
+    """See whether nodes remember what was moved to them, unless that is off; moves are counted anyway."""
+    remembered = gathered(row for row in w.operator.cluster.nodes())
+    assert bool(remembered) is kept
+    if kept:
+        (web,) = {o.uid for pod in await w.pods("web") for o in pod.metadata.owner_references}
+        assert set(remembered) == {web}
+        assert {moved.pods for moved in remembered[web].values()} == {4}
+    value = w.operator.metrics.registry.get_sample_value
+    prefix = "karpenter_voluntary_disruption_"
+    counted = {
+        name: value(f"{prefix}{name}_total", {"reason": "underutilized"}) or 0.0
+        for name in ("moved_pods", "savings_dollars_per_hour", "restart_cost_dollars")
+    }
+    assert counted["moved_pods"] >= 1
+    assert counted["savings_dollars_per_hour"] > 0
+    assert (counted["restart_cost_dollars"] > 0) is kept
+
+
 @pytest.mark.parametrize("search", ["sets", "upstream"])
 def test_half_empty_nodes_are_merged(search: str) -> None:
     """Four pods end on two nodes; all of them run, and then nothing moves any more."""
@@ -39,6 +59,7 @@ def test_half_empty_nodes_are_merged(search: str) -> None:
                 return len(await w.claims()) == 2 and not await w.trouble()
 
             await w.until("two nodes are left", merged, within=900)
+            await _ledger_was_kept(w, kept=search == "sets")
             web = await w.client.get(Deployment, "web", "default")
             assert web.status.available_replicas == 4
             await w.wait(60)
