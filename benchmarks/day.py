@@ -1,6 +1,6 @@
 """A day of a cluster whose services follow the sun: with moves that have to pay, and without.
 
-    python benchmarks/day.py [--nodes 500] [--hours 24] [--cores 8] [--ledger on|off|both] [--smoke]
+    python benchmarks/day.py [--nodes 20] [--hours 24] [--cores 8] [--ledger on|off|both] [--smoke]
 
 The whole operator on the embedded cluster under virtual time, EC2's catalogue. `off`: restarts cost nothing.
 Every hour: pods and nodes at its end, USD, pods evicted by the operator, machines launched and gone, pods
@@ -8,6 +8,8 @@ created, the mean and the longest time that a pod waited for its node. `CPU s` i
 """
 
 import argparse
+import asyncio
+import itertools
 import time
 from collections import Counter
 from typing import NamedTuple
@@ -19,7 +21,7 @@ from karpenter.embedded.controllers.stages import KubeletLatencies
 from karpenter.providers.kwok.catalogue import ec2_instance_types
 from karpenter.testing.daybook import Daybook, Hour
 from karpenter.testing.diurnal import day, live, objects
-from karpenter.testing.world import world
+from karpenter.testing.world import World, world
 
 LATENCIES = KubeletLatencies(node_boot=10.0, pod_start=5.0, pod_ready=10.0, pod_stop=2.0)
 ARGUMENTS = {"on": (), "off": ("--consolidation-restart-cost=0s",)}
@@ -45,11 +47,11 @@ async def _live(nodes: int, hours: float, cores: int, seed: int, ledger: str) ->
         book = Daybook(w.clock.now, ec2_instance_types())
         w.store.journal = book.take
         await w.apply(objects(of, cores=cores))
+        telling = asyncio.create_task(_tell(book, w))
         await live(w, of, seed=seed)
         book.advance()
-        if book.hours[-1].usd == 0:
-            book.hours.pop()
-        told = book.hours[:]
+        telling.cancel()
+        told = book.hours if hours % 1 else book.hours[: int(hours)]
         left = await w.trouble()
         return Run(told, time.process_time() - began, _moves(w.operator.metrics.render().decode()), left)
 
@@ -64,15 +66,22 @@ def _moves(metrics: str) -> Counter[str]:
     return found
 
 
-def _print(run: Run) -> None:
-    print("hour  pods nodes    $/h evicted launched  gone starts  wait s (mean, longest)   writes")
-    for number, hour in enumerate(run.hours):
+async def _tell(book: Daybook, w: World) -> None:
+    """Print each hour when it is over."""
+    print("hour  pods nodes    $/h evicted launched  gone starts  wait s (mean, longest)   writes    CPU s")
+    before = time.process_time()
+    for number in itertools.count():
+        await w.wait(3600)
+        book.advance()
+        hour, now = book.hours[number], time.process_time()
         print(
             f"{number:4d} {hour.pods:5d} {hour.nodes:5d} {hour.usd:6.2f} {hour.evictions:7d} "
             f"{hour.launched:8d} {hour.gone:5d} {hour.starts:6d} "
             f"{hour.waiting_seconds / max(1, hour.starts):12.1f} {hour.longest_wait:8.0f} "
-            f"{hour.writes.total():8d}"
+            f"{hour.writes.total():8d} {now - before:8.1f}",
+            flush=True,
         )
+        before = now
 
 
 def _totals(runs: dict[str, Run]) -> None:
@@ -96,7 +105,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--nodes", type=int, default=500, help="about how many at the busiest hour")
+    parser.add_argument("--nodes", type=int, default=20, help="about how many at the busiest hour")
     parser.add_argument("--hours", type=float, default=24.0)
     parser.add_argument("--cores", type=int, default=8, help="of the largest machine")
     parser.add_argument("--seed", type=int, default=1)
@@ -109,7 +118,6 @@ def main() -> None:
     for ledger in ("on", "off") if arguments.ledger == "both" else (arguments.ledger,):
         print(f"-- ledger {ledger}, {nodes} nodes, {hours:g} h")
         runs[ledger] = run_virtual(_live(nodes, hours, arguments.cores, arguments.seed, ledger))
-        _print(runs[ledger])
     print()
     _totals(runs)
 

@@ -13,7 +13,7 @@ from karpenter.controllers.metrics.series import Series
 from karpenter.controllers.provisioning.demand import problem_of, usable_pools
 from karpenter.model.pods import is_reschedulable
 from karpenter.model.problem import Budget, Problem
-from karpenter.model.snapshot import NodeView
+from karpenter.model.snapshot import NodeView, Snapshot
 from karpenter.runtime import Result, Singleton
 from karpenter.scheduling import least_cost
 
@@ -25,10 +25,12 @@ _STEPS = 100
 
 
 class BoundMetrics:
-    """Looked at every minute, beside the loop: nothing waits for it."""
+    """Looked at every minute in which something has changed, beside the loop: nothing waits for it."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._seen: tuple[object, ...] = ()
+        """What the last answer was for; immutable, so that the same objects have the same answer."""
         self._bound = Series(
             context.metrics,
             "karpenter_cluster_price_lower_bound_usd_per_hour",
@@ -47,8 +49,14 @@ class BoundMetrics:
 
     async def _refresh(self) -> Result:
         context = self._context
+        snapshot = context.cluster.snapshot()
+        pools = usable_pools(snapshot)
+        seen = (snapshot.nodes, *pools, *(context.cluster.catalogue(pool.name) for pool in pools))
+        if len(seen) == len(self._seen) and all(a is b for a, b in zip(seen, self._seen, strict=True)):
+            return Result(requeue_after=_PERIOD_SECONDS)
+        self._seen = seen
         spent = sum(context.cluster.price_commitments().values()) / MICRO
-        problem, machines = self._question()
+        problem, machines = self._question(snapshot)
         steps = context.settings.solve_budget.steps is not None
         search = partial(least_cost, monotonic=context.clock.monotonic, spoken_for=machines)
         budget = Budget(steps=_STEPS) if steps else Budget(seconds=_SECONDS)
@@ -61,10 +69,9 @@ class BoundMetrics:
         self._gap.replace({(): spent / bound - 1} if bound else {})
         return Result(requeue_after=_PERIOD_SECONDS)
 
-    def _question(self) -> tuple[Problem, Counter[str]]:
+    def _question(self, snapshot: Snapshot) -> tuple[Problem, Counter[str]]:
         """Return the problem of buying all machines anew, and how many there are of each type."""
         context = self._context
-        snapshot = context.cluster.snapshot()
         ours = [n for n in snapshot.nodes if n.managed and not n.marked_for_deletion]
         pods = sorted(
             (pod for node in ours for pod in node.pods if is_reschedulable(pod)),
