@@ -47,6 +47,13 @@ def test_nodes_are_deleted_together() -> None:
     assert (taken(decision), decision.commands[0].decision) == (["n000", "n001", "n002"], "delete")
 
 
+@pytest.mark.parametrize(("count", "going"), [(4, 3), (6, 4), (7, 5), (12, 8)])
+def test_the_longest_prefix_is_found_however_many_there_are(count: int, going: int) -> None:
+    """Three pods fit on each node that stays, one on a cheaper replacement."""
+    decision = MultiNode()(a_round(*some(count, "2500m"), types=ALL))
+    assert len(taken(decision)) == going
+
+
 def test_the_longest_prefix_goes() -> None:
     """Of nodes in the order of what they save per disruption; with the next, its like would be bought."""
     decision = MultiNode()(a_round(*some(5, "2500m"), types=ALL))

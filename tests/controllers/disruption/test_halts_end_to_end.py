@@ -1,5 +1,6 @@
 """A roll-out whose replacements fail: slower after each, halted after three, until something changes."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from karpenter.base.timestamps import parse_time
 from karpenter.base.virtualtime import run_virtual
 from karpenter.cloudprovider import InsufficientCapacity
 from karpenter.controllers import disruption, metrics, node, nodeclaim, nodepool, provisioning
+from karpenter.controllers.disruption.halts import Halts
 from karpenter.kube.patch import merge
 from karpenter.providers.kwok.nodeclass import KwokNodeClass
 from karpenter.testing.builders import a_nodepool, a_pod
@@ -65,6 +67,27 @@ def test_three_failures_halt_the_roll_out() -> None:
             await env.wait(2 * 3600)
             assert len(env.cloud.created) == 4
             assert [c.name for c in await env.claims()] == [claim.name]
+
+    run_virtual(scenario())
+
+
+def test_a_halt_is_told_at_once() -> None:
+    """With the third failure, also when nothing about the pool or its claims changes then."""
+
+    async def scenario() -> None:
+        async with environment(rooms=(nodepool,)) as env:
+            await env.create(a_nodepool())
+            await env.wait(30)
+            halts = Halts(env.operator.context)
+            running = asyncio.create_task(halts.controller.run())
+            await env.wait(1)
+            for _ in range(3):
+                assert await _condition(env) is None
+                halts.failed("default", "it never came up", bought=True)
+            await env.wait(0.1)
+            assert (await _condition(env)).status == "True"
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
 
     run_virtual(scenario())
 
