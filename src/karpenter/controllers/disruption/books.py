@@ -60,6 +60,8 @@ class Books:
 
     def remembered(self, snapshot: Snapshot) -> Memory:
         """Return what was moved within the payback time, by what nodes say and what they ever said."""
+        if not self.restarts().counted:
+            return {}
         since = snapshot.taken_at - self._context.settings.payback_seconds
         known = merged((self._remembered, gathered(snapshot.nodes)))
         recent = {w: {t: m for t, m in types.items() if m.at > since} for w, types in known.items()}
