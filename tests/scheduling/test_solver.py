@@ -540,3 +540,14 @@ def test_a_budget_is_spent_to_the_last_step_and_no_further(budget: Budget, clock
     now = iter(float(second) for second in range(100, 200))
     more = spender(budget, now.__next__ if clocked else None)
     assert [more() for _ in range(5)] == [True] * min(steps, 5) + [False] * (5 - min(steps, 5))
+
+
+def test_the_bound_counts_every_pod_with_a_place_once() -> None:
+    """Four cores of three classes fill a machine of four: no plan costs less; who waits is not counted."""
+    types = [an_instance_type("four", cpu="4", memory="64Gi", price=4.0)]
+    pods = [*some_pods(2, "a", cpu="1"), a_pod("b", cpu="1500m"), a_pod("c", cpu="500m"), a_pod("d", cpu="9")]
+    plan = solve(a_problem(pods, instance_types=types))
+    assert len(plan.unschedulable) == 1
+    assert (plan.cost, plan.lower_bound) == (4.0, pytest.approx(4.0))
+    half = solve(a_problem(pods[2:], instance_types=types))
+    assert (half.cost, half.lower_bound) == (4.0, pytest.approx(2.0))

@@ -190,3 +190,19 @@ def test_a_pod_whose_company_has_no_room_is_told_so(tainted: bool, constraints: 
     pools = [a_nodepool("b"), *([a_nodepool("a", taints=taints)] if tainted else [])]
     (refused,) = planned(a_problem([pod], nodes=[full], pools=pools)).unschedulable
     assert [refusal.constraint for refusal in refused.refusals] == constraints
+
+
+def test_two_revisions_share_nodes_and_avoid_their_own() -> None:
+    """matchLabelKeys: equal specs, but each pod keeps away from those of its own revision only."""
+    term = PodAffinityTerm(
+        topology_key=labels.KUBERNETES_HOSTNAME, label_selector=IS_WEB, match_label_keys=["rev"]
+    )
+    affinity = Affinity(pod_anti_affinity=PodAffinity(required=[term]))
+    pods = [
+        a_pod(f"web-{rev}-{i}", labels={**WEB, "rev": rev}, cpu="100m", affinity=affinity)
+        for rev in ("1", "2")
+        for i in range(2)
+    ]
+    plan = planned(a_problem(pods))
+    assert sizes(plan) == [2, 2]
+    assert all(len({key.split("-")[1] for key in claim.pods}) == 2 for claim in plan.claims)
