@@ -213,10 +213,22 @@ def test_a_clash_is_described() -> None:
     assert error == "key k, k In [B] not in k In [A]"
 
 
-def test_typos_are_guessed() -> None:
-    """A label that looks like a known one is hinted at."""
-    error = Requirements().compatible(all_of(R("zone", "In", ["a"])))
-    assert error == f'label "zone" does not have known values (typo of "{labels.ZONE}"?)'
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("zone", labels.ZONE),
+        ("example.com/zone", labels.ZONE),
+        ("one", labels.ZONE),
+        ("ne", ""),
+        ("example.com/ne", ""),
+        ("team", ""),
+    ],
+)
+def test_typos_are_guessed(key: str, meant: str) -> None:
+    """A label that looks like a known one is hinted at; two letters look like too many."""
+    error = Requirements().compatible(all_of(R(key, "In", ["a"])), frozenset({labels.ZONE}))
+    hint = f' (typo of "{meant}"?)' if meant else ""
+    assert error == f'label "{key}" does not have known values{hint}'
 
 
 def test_labels_are_what_a_node_must_be_given() -> None:

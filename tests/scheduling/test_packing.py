@@ -9,6 +9,7 @@ from karpenter.apis import labels
 from karpenter.apis.core import Container, Pod, ResourceRequirements
 from karpenter.apis.karpenter import NodePool
 from karpenter.model.instancetype import InstanceType
+from karpenter.scheduling.solver import first_plan
 from karpenter.testing.builders import (
     Expression,
     a_nodepool,
@@ -404,3 +405,16 @@ def test_types_the_pool_excludes_are_not_listed() -> None:
         "t2",
         "t8",
     )
+
+
+def test_pods_that_are_cheap_alone_and_dear_together_do_not_share_a_node() -> None:
+    """Each leaves a cheap zone open, both together only the dear one."""
+    prices = {"zone-a": 1.0, "zone-b": 3.0, "zone-c": 1.0}
+    kind = an_instance_type("four", offerings=[an_offering(zone, price=p) for zone, p in prices.items()])
+    pods = [a_pod("any", cpu="1")]
+    for name, zones in (("left", ["zone-a", "zone-b"]), ("right", ["zone-b", "zone-c"])):
+        wanted = node_affinity(required=[a_term((labels.ZONE, "In", zones))])
+        pods.append(a_pod(name, cpu="500m", affinity=wanted))
+    problem = a_problem(pods, instance_types=[kind])
+    for plan in (first_plan(problem).plan(), planned(problem)):
+        assert (plan.cost, len(plan.claims)) == (2.0, 2)

@@ -72,7 +72,7 @@ class Manners:
 
     def barred(self, state: bytes) -> Mask:
         """Return, by profile, whether a node in this state takes no pod of it, for now or for good."""
-        if self._table.shape[2] < len(self._barring):
+        if self._table.shape[2] != len(self._barring):
             self._table = np.stack(self._barring, axis=2)
         here = self._table[self._each, np.frombuffer(state, dtype=np.uint8)]
         barred: Mask = np.logical_or.reduce(here)
