@@ -162,14 +162,12 @@ class Buyer:
     def _roomy(space: PoolSpace, prices: Prices, ask: Ask, queue: Queue) -> Prices:
         """Return the prices of those types only that hold all pods that must be together, or the most."""
         together = [a for a in queue.front(len(queue)) if a.profile.near == ask.profile.near]
-        for wanted in (sum((a.wanted * a.remaining for a in together), start=ask.wanted * 0), None):
-            roomy = (
-                how_many(space.room, ask.wanted) if wanted is None else space.fits(wanted).astype(np.int64)
-            )
-            roomy = np.where(np.isfinite(prices), np.minimum(roomy, ask.remaining), 0)
-            if roomy.max(initial=0) > 0:
-                return np.where(roomy == roomy.max(), prices, np.inf)
-        return prices
+        everybody = np.sum([a.wanted * a.remaining for a in together], axis=0)
+        enough = space.fits(everybody) & np.isfinite(prices)
+        if enough.any():
+            return np.where(enough, prices, np.inf)
+        most = np.minimum(how_many(space.room, ask.wanted), ask.remaining) * np.isfinite(prices)
+        return np.where(most == most.max(), prices, np.inf)
 
     def _with_min_values(self, space: PoolSpace, merged: Requirements, usable: Mask) -> Requirements | None:
         """Return the requirements a new node starts with, minValues lowered where that is the policy."""
