@@ -29,6 +29,21 @@ def test_a_pool_without_nodes_has_nothing_of_everything() -> None:
     run_virtual(scenario())
 
 
+def test_a_number_of_nodes_that_somebody_else_wrote_is_put_right() -> None:
+    """Also where the resources are as they should be."""
+
+    async def scenario() -> None:
+        async with environment() as env:
+            await env.create(a_nodepool())
+            await env.wait(6)
+            await env.client.patch(NodePool, "default", merge({"status": {"nodes": 7}}), subresource="status")
+            assert (await _status(env))[1] == 7
+            await env.wait(6)
+            assert await _status(env) == (dict(resources_of(NOTHING)), 0)
+
+    run_virtual(scenario())
+
+
 def test_a_claim_counts_with_what_was_bought_until_its_node_is_initialized() -> None:
     """Then with what the Node says; extended resources are counted, too."""
 
