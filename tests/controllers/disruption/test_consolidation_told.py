@@ -119,7 +119,10 @@ def test_a_budget_that_keeps_a_node_from_consolidation_is_told(search: str) -> N
             text = "No allowed disruptions for disruption reason Underutilized due to blocking budget"
             assert told["NodePool"] == text
             assert env.metric(f"{METRIC}eligible_nodes", reason="underutilized") == 1
-            await env.expect_claims(1)
+            (claim,) = await env.expect_claims(1)
+            kept = env.cluster.verdicts.of(claim.status.node_name).values()
+            assert "budget" in {each.verdict.code for each in kept}
+            assert "nominated" not in {each.verdict.code for each in kept}  # as it was at first
             more = {"spec": {"disruption": {"budgets": [{"nodes": "1"}]}}}
             await env.client.patch(NodePool, "default", merge(more))
             await _told(env, "ConsolidationCandidate")
