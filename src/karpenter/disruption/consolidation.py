@@ -117,10 +117,14 @@ class Probe:
         return self._final(candidates, outcome, most)
 
     def rehearsed(
-        self, candidates: Sequence[Candidate], budget: Budget
+        self, candidates: Sequence[Candidate], budget: Budget, first: Sequence[str]
     ) -> tuple[Command | Verdict, Rehearsal]:
-        """Return what `taking` might, sooner, unchecked, and asking nobody for approval."""
-        rehearsal = self._round.simulator.rehearsed(candidates, closed=self.closed, budget=budget)
+        """Return what `taking` might, sooner, unchecked, and asking nobody for approval.
+
+        Nodes named in `first` take pods before the others, in this order.
+        """
+        simulator = self._round.simulator
+        rehearsal = simulator.rehearsed(candidates, closed=self.closed, budget=budget, first=first)
         outcome = rehearsal.outcome
         return self._command(candidates, outcome, len(outcome.claims)), rehearsal
 

@@ -8,7 +8,7 @@ searched for the cheapest way. Nodes that would only be bought again stay.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -30,8 +30,15 @@ from karpenter.scheduling.solver import spender
 _PRICING_STEPS = 40
 _SEARCH_STEPS = 60
 _MOST_TRIMS = 2
-_MOST_LOOKS = 150
+_MOST_TOGETHER = 64
+"""Nodes in a neighbourhood; more are looked at together only as the first of those most too dear."""
+_LOOKS = 120
+"""Nodes looked at in neighbourhoods of one size."""
 _MOST_TRIES = 16
+_MOST_OF_A_KIND = int(__import__('os').environ.get('TRIES','2'))
+"""Neighbourhoods tried for one demand on what they save."""
+_DEMANDS = tuple(float(x) for x in __import__('os').environ.get('LADDER','12,6,3,1').split(','))
+"""How many times over a move has to pay for its restarts: those that pay best come first."""
 _MARKUP = 1.03
 """How much more than what they are worth pods are guessed to cost when they are bought anew."""
 _WORTHWHILE = 0.015
@@ -50,10 +57,16 @@ class Proposal(NamedTuple):
     least: float
     """USD per hour that it has to save, or else moving its pods does not pay."""
 
-    @property
-    def net(self) -> float:
-        """USD per hour that it saves beyond what restarts cost."""
-        return self.savings - self.least
+    def net(self, demand: float) -> float:
+        """Return the USD per hour that it saves beyond what restarts cost, so many times over."""
+        return self.savings - demand * self.least
+
+
+class Trial(NamedTuple):
+    """What taking some nodes away comes to, unchecked."""
+
+    command: Command
+    rehearsal: Rehearsal
 
 
 class SetSearch:
@@ -89,7 +102,18 @@ class _Sweep:
         now = a_round.snapshot.taken_at
         self._horizon = {n: a_round.restarts.horizon([c], now) for n, c in self._eligible.items()}
         self._cost = {n: a_round.restarts.of(c) for n, c in self._eligible.items()}
-        self._tried: set[frozenset[str]] = set()
+        self._demand = 1.0
+        """How many times over moves have to pay for their restarts for now."""
+        self._first = self._receivers()
+        self._standing.prefer(self._first)
+        self._vacating = tuple(self._vacated())
+        self._single: dict[str, float] = {}
+        """USD per hour that a node of its own for what finds no room elsewhere would save, once looked at."""
+        self._near: tuple[Proposal, ...] | None = None
+        """Neighbourhoods, once they were looked at."""
+        self._tried: dict[frozenset[str], tuple[Trial, ...]] = {}
+        self._refused: set[frozenset[str]] = set()
+        """Sets whose command did not stand up to a closer look."""
         self._failed: dict[str, tuple[int, Verdict]] = {}
         """Why the smallest set that was tried with a node came to nothing."""
 
@@ -133,29 +157,47 @@ class _Sweep:
 
     def _run(self) -> Command | None:
         """Return the first proposal that proves good, the most promising tried first."""
-        guesses = [p for p in (*self._vacated(), *self._prefixes()) if p.names and p.net > _LEAST]
-        for proposal in sorted(guesses, key=lambda p: (-p.net, p.names)):
-            command = self._attempt(proposal.names)
-            if command is not None:
-                return command
-        for names in self._windows():
-            command = self._attempt(names)
-            if command is not None or self._late or len(self._tried) >= _MOST_TRIES:
-                return command
+        for self._demand in _DEMANDS:
+            for name_set in self._promising():
+                command = self._attempt(name_set)
+                if command is not None or self._late:
+                    return command
         return None
+
+    def _promising(self) -> Iterator[tuple[str, ...]]:
+        """Yield the sets that seem to meet the demand, those first that save most beyond it."""
+        guesses = (*self._vacating, *self._prefixes())
+        yield from (p.names for p in self._ranked(guesses))
+        yield from (p.names for p in self._ranked(tuple(self._swaps())))
+        if self._near is None:
+            self._near = tuple(self._neighbourhoods())
+        sizes = sorted({len(p.names) for p in self._near}, reverse=True)
+        each = [self._ranked([p for p in self._near if len(p.names) == size])[:_MOST_OF_A_KIND] for size in sizes]
+        yield from (p.names for best in zip_longest(*each) for p in best if p is not None)
+
+    def _ranked(self, proposals: Sequence[Proposal]) -> list[Proposal]:
+        good = [p for p in proposals if p.names and p.net(self._demand) > _LEAST]
+        return sorted(good, key=lambda p: (-p.net(self._demand), p.names))
 
     def _attempt(self, names: Sequence[str]) -> Command | None:
         key = frozenset(names)
-        if not names or key in self._tried:
+        if key in self._refused:
             return None
-        if len(self._tried) >= self._most_tries:
-            self._late = self._most_tries < _MOST_TRIES
-            return None  # the same question would be answered alike: it is not asked again before a change
-        if not self._round.more():
-            self._late = True
+        if key not in self._tried:
+            if len(self._tried) >= self._most_tries:
+                self._late = self._most_tries < _MOST_TRIES
+                return None  # the same question would be answered alike: no need to ask before a change
+            if not self._round.more():
+                self._late = True
+                return None
+            self._tried[key] = tuple(self._trials([self._eligible[name] for name in names]))
+        trials = sorted(self._tried[key], key=lambda trial: -self._net(trial.command))
+        if not trials:
             return None
-        self._tried.add(key)
-        return self._solved([self._eligible[name] for name in names])
+        found = self._confirmed(trials[0])
+        if found is None and self._net(trials[0].command) > _LEAST:
+            self._refused.add(key)
+        return found
 
     def _least(self, names: Iterable[str]) -> float:
         """Return the USD per hour that taking nodes away has to save to pay for the restarts."""
@@ -164,6 +206,15 @@ class _Sweep:
             cost += self._cost[name]
             horizon = min(horizon, self._horizon[name])
         return least_rate(cost, horizon)
+
+    def _receivers(self) -> tuple[str, ...]:
+        """Return who takes pods first: whoever stays anyway, then those that are last in turn to go.
+
+        Pods that come to a node that goes later would have to move again, and few pods on the nodes that are
+        next to go make that cheap.
+        """
+        staying = [name for name in self._standing.names if name not in self._eligible]
+        return (*staying, *reversed(self._by_excess()))
 
     # --- guesses ------------------------------------------------------------------------------------------
 
@@ -203,15 +254,15 @@ class _Sweep:
         yield Proposal(tuple(names), sum(self._eligible[n].price for n in names), self._least(names))
 
     def _prefixes(self) -> Iterator[Proposal]:
-        """Yield ever more of the nodes that cost most beyond what they carry, per disruption."""
+        """Yield the nodes that cost most beyond what they carry, per disruption, as many as is best."""
         order = self._affordable(self._by_excess())
         if not order:
             return
         savings = np.array(list(self._guesses(order, _MARKUP)))
         horizon = np.minimum.accumulate([self._horizon[n] for n in order])
         least = np.cumsum([self._cost[n] for n in order]) / np.maximum(horizon, _LEAST)
-        for at in dict.fromkeys([int((savings - least).argmax()), int(savings.argmax())]):
-            yield Proposal(tuple(order[: at + 1]), float(savings[at]), float(least[at]))
+        at = int((savings - self._demand * least).argmax())
+        yield Proposal(tuple(order[: at + 1]), float(savings[at]), float(least[at]))
 
     def _guesses(self, names: Sequence[str], markup: float) -> Iterator[float]:
         """Yield the USD per hour that taking the first of `names` away would save, then the first two, ..."""
@@ -227,64 +278,88 @@ class _Sweep:
             bought += leaving.worth_left
             yield price - bought * markup - (self._least_price / 2 if bought else 0.0)
 
-    def _windows(self) -> Iterator[Sequence[str]]:
-        """Yield neighbourhoods that are too dear on the whole, for when no guess is good enough."""
+    def _swaps(self) -> Iterator[Proposal]:
+        """Yield the nodes of which each would be worth one smaller or cheaper node of its own."""
+        if not self._single:
+            everywhere = np.ones(len(self._standing.names), dtype=np.bool_)
+            order = sorted(self._eligible, key=lambda n: (-self._excess[n] / self._eligible[n].price, n))
+            for name in order[:_LOOKS]:
+                left = self._standing.leaving(self._standing.row[name], everywhere).left
+                self._single[name] = self._eligible[name].price - (self._standing.whole(left) if left else 0.0)
+        gain = {n: s - self._demand * self._least([n]) for n, s in self._single.items()}
+        chosen = [n for n in sorted(gain, key=lambda n: (-gain[n], n)) if gain[n] > _LEAST]
+        standing = self._standing.copy()
+        targets = np.ones(len(standing.names), dtype=np.bool_)
+        names: list[str] = []
+        savings = 0.0
+        for name in self._affordable(chosen):
+            row = standing.row[name]
+            leaving = standing.leaving(row, targets)
+            saved = self._eligible[name].price - (standing.whole(leaving.left) if leaving.left else 0.0)
+            if saved > self._demand * self._least([name]):
+                standing.move(row, leaving)
+                targets[row] = False
+                names.append(name)
+                savings += saved
+                yield Proposal(tuple(names), savings, self._least(names))
+
+    def _neighbourhoods(self) -> Iterator[Proposal]:
+        """Yield nodes that are about as much too dear as each other, and might be worth it together."""
+        everywhere = np.ones(len(self._standing.names), dtype=np.bool_)
+        for names in self._windows():
+            excess = sum(self._excess[n] for n in names)
+            if excess < _WORTHWHILE * sum(self._eligible[n].price for n in names):
+                continue
+            if len(names) == 1:
+                leaving = self._standing.leaving(self._standing.row[names[0]], everywhere)
+                guess = self._eligible[names[0]].price - leaving.worth_left
+            else:
+                *_, guess = self._guesses(names, 1.0)
+                guess += self._least_price / 2
+            yield Proposal(names, guess, self._least(names))
+
+    def _windows(self) -> Iterator[tuple[str, ...]]:
+        """Yield runs and combs of the nodes by how much they are too dear, ever smaller ones."""
         most = len(self._affordable(self._eligible))
         order = sorted(self._eligible, key=lambda n: (-self._excess[n] / self._eligible[n].price, n))
-        size = min(most, len(order))
-        looks = iter(range(_MOST_LOOKS))
+        size = min(most, len(order), _MOST_TOGETHER)
         while size >= 1:
             stride = max(1, len(order) // size)
             runs = [tuple(order[at : at + size]) for at in range(0, len(order) - size + 1, max(1, size // 2))]
-            combs = [tuple(order[at::stride][:size]) for at in range(stride)]
-            for names in (n for pair in zip_longest(runs, combs, fillvalue=()) for n in pair):
-                if names and next(looks, None) is None:
-                    return
-                if names and self._may_pay(names):
-                    yield self._affordable(names)
+            combs = [tuple(order[at::stride][:size]) for at in range(stride)] if size > 1 else []
+            both = (names for pair in zip_longest(runs, combs, fillvalue=()) for names in pair if names)
+            chosen = (tuple(self._affordable(names)) for names in islice(both, -(-_LOOKS // size)))
+            yield from dict.fromkeys(chosen)
             size //= 2
-
-    def _may_pay(self, names: Sequence[str]) -> bool:
-        """Tell whether nodes are so much too dear that a search might find something that pays."""
-        excess = sum(self._excess[n] for n in names)
-        if excess < _WORTHWHILE * sum(self._eligible[n].price for n in names):
-            return False
-        if len(names) == 1:
-            row = self._standing.row[names[0]]
-            everywhere = np.ones(len(self._standing.names), dtype=np.bool_)
-            guess = self._eligible[names[0]].price - self._standing.leaving(row, everywhere).worth_left
-        else:
-            *_, guess = self._guesses(names, 1.0)
-            guess += self._least_price / 2
-        return guess >= self._least(names)
 
     # --- in full ------------------------------------------------------------------------------------------
 
-    def _solved(self, chosen: Sequence[Candidate]) -> Command | None:
-        """Return the command that takes `chosen` away, or what of them it pays to take away."""
-        budget = Budget(steps=_SEARCH_STEPS)
-        best: tuple[Command, Rehearsal] | None = None
+    def _trials(self, chosen: Sequence[Candidate]) -> Iterator[Trial]:
+        """Yield what taking `chosen` away comes to, then what without those of which the like is bought again."""
         for _ in range(1 + _MOST_TRIMS):
-            command, rehearsal = self._probe.rehearsed(chosen, budget)
+            command, rehearsal = self._probe.rehearsed(chosen, Budget(steps=_SEARCH_STEPS), self._first)
             if isinstance(command, Verdict):
                 self._note(chosen, command)
-                break
-            if best is None or self._net(command) > self._net(best[0]):
-                best = command, rehearsal
+                return
+            yield Trial(command, rehearsal)
             fewer = self._without_rebought(command)
             if not fewer or len(fewer) == len(chosen):
-                break
+                return
             chosen = fewer
-        return None if best is None else self._confirmed(*best, budget)
 
-    def _confirmed(self, command: Command, rehearsal: Rehearsal, budget: Budget) -> Command | None:
-        """Return a command that was rehearsed, if it pays and nothing speaks against it."""
+    def _confirmed(self, trial: Trial) -> Command | None:
+        """Return the command of a trial, if it meets the demand and nothing speaks against it."""
+        command = trial.command
         if self._net(command) <= _LEAST:
-            if command.savings > _LEAST:
+            if self._demand <= 1 and command.savings > _LEAST:
                 self._note(command.candidates, self._unpaid(command))
             return None
-        most = len(self._eligible) + 1
-        final = self._probe.confirmed(command.candidates, rehearsal, most=most, budget=budget)
+        final = self._probe.confirmed(
+            command.candidates,
+            trial.rehearsal,
+            most=len(self._eligible) + 1,
+            budget=Budget(steps=_SEARCH_STEPS),
+        )
         if isinstance(final, Verdict):
             self._note(command.candidates, final)
             return None
@@ -311,7 +386,8 @@ class _Sweep:
                 self._failed[candidate.name] = (len(chosen), verdict)
 
     def _net(self, command: Command) -> float:
-        return command.savings - self._least(c.name for c in command.candidates)
+        """Return the USD per hour that a command saves beyond the demand."""
+        return command.savings - self._demand * self._least(c.name for c in command.candidates)
 
     def _without_rebought(self, command: Command) -> list[Candidate]:
         """Return the nodes of a command but for those of which the like is bought again: they may stay."""

@@ -121,10 +121,18 @@ class Simulator:
         return _outcome(solve(problem, budget, monotonic=self._monotonic))
 
     def rehearsed(
-        self, gone: Sequence[Candidate], *, closed: frozenset[str] = frozenset(), budget: Budget
+        self,
+        gone: Sequence[Candidate],
+        *,
+        closed: frozenset[str] = frozenset(),
+        budget: Budget,
+        first: Sequence[str] = (),
     ) -> Rehearsal:
-        """Return what `without` would, sooner, and unchecked: for choosing what to do in earnest."""
-        problem = self._problem_without(gone, closed)
+        """Return what `without` would, sooner, and unchecked: for choosing what to do in earnest.
+
+        Nodes named in `first` take pods before the others, in this order.
+        """
+        problem = replace(self._problem_without(gone, closed), first=tuple(first))
         return Rehearsal(problem=problem, plan=rehearse(problem, budget, monotonic=self._monotonic))
 
     def confirmed(self, rehearsal: Rehearsal, budget: Budget) -> Outcome:

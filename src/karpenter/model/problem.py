@@ -81,6 +81,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     options: SolveOptions
     held: dict[str, int] = {}
     """Reservations that claims on their way (not launched) will use, by reservation id: how many claims."""
+    first: tuple[str, ...] = ()
+    """Names of nodes that take pods before the others, in this order; those go by name."""
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,7 +39,10 @@ class NodeTable:
 
         `most` has how many pods of a class, by number, a node may take, where that matters.
         """
-        self.nodes = sorted(problem.nodes, key=lambda n: (not n.initialized, n.name))
+        turn = {name: i for i, name in enumerate(problem.first)}
+        self.nodes = sorted(
+            problem.nodes, key=lambda n: (turn.get(n.name, len(turn)), not n.initialized, n.name)
+        )
         self._most: dict[int, dict[int, int]] = {}
         for row, node in enumerate(self.nodes if most else ()):
             for (number, name), pods in (most or {}).items():

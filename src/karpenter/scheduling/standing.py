@@ -83,6 +83,9 @@ class Standing:
                 self._crowd(i, row, count)
         self.worth: Prices = np.zeros(len(self._classes))
         """[class] USD per hour that a pod costs at least, bought anew with all others; 0 until priced."""
+        self._sold: list[tuple[Amounts, Prices]] = []
+        """[type, resource] What pods can have of each machine on sale, and its USD per hour, by pool."""
+        self._turn: Amounts = np.zeros(len(self.names), dtype=np.int64)
 
     def copy(self) -> "Standing":
         """Return one on which pods can be moved without a trace on this one."""
@@ -102,6 +105,24 @@ class Standing:
         )
         bare = Pass(anew, self._topology, self._classes, self._drives, {})
         self.worth = bare.relaxation().worths(more)
+        for space in bare.spaces:
+            sold = space.evaluate(space.unlimited).price
+            open_ = np.isfinite(sold) & space.usable
+            self._sold.append((space.room[open_], sold[open_]))
+
+    def whole(self, left: Mapping[int, int]) -> float:
+        """Return the USD per hour of the cheapest machine on sale with room for so many pods of each class.
+
+        Infinite when there is none, or before prices were worked out. Only room is looked at.
+        """
+        need = sum((self._wanted[i] * count for i, count in left.items()), start=0 * self._size)
+        least = [sold[(room >= need).all(axis=1)].min(initial=np.inf) for room, sold in self._sold]
+        return float(min(least, default=np.inf))
+
+    def prefer(self, first: Sequence[str]) -> None:
+        """Let pods that leave try these nodes first, in this order, then the others."""
+        turn = {name: i for i, name in enumerate(first)}
+        self._turn = np.array([turn.get(name, len(turn)) for name in self.names], dtype=np.int64)
 
     def value(self, row: int) -> float:
         """Return what the movable pods of a node are worth, USD per hour."""
@@ -117,7 +138,8 @@ class Standing:
         return None if found.left else found
 
     def leaving(self, row: int, targets: Mask) -> Leaving:
-        """Return where the pods of node `row` would fit among the `targets`, tightest room first."""
+        """Return where the pods of node `row` would fit among the `targets`: those preferred, then the
+        tightest room."""
         moves: list[Move] = []
         left: dict[int, int] = {}
         targets = targets.copy()
@@ -127,7 +149,7 @@ class Standing:
             counts = self._room(i, targets)
             rows = np.flatnonzero(counts)
             slack = ((self._free[rows] - self._wanted[i]) / self._size).sum(axis=1)
-            for to in rows[np.argsort(slack, kind="stable")].tolist():
+            for to in rows[np.lexsort((slack, self._turn[rows]))].tolist():
                 take = min(remaining, int(counts[to]))
                 self._shift(i, to, take)
                 moves.append(Move(i, to, take))
