@@ -87,7 +87,7 @@ def consolidate(
         question.ask,
         question.catalogues,
         searches_named(methods),
-        Rules(free_moves=free, budget=Budget(seconds=seconds)),
+        Rules(free_moves=free, remembered=False, budget=Budget(seconds=seconds)),
         monotonic=process_time,
     )
     before = converger.state

@@ -11,7 +11,7 @@ from karpenter.base.collector import uncollected
 from karpenter.base.randomness import seeded
 from karpenter.cli.planning.consolidating import searches_named
 from karpenter.disruption.aftermath import Aftermath, after_plan
-from karpenter.disruption.converging import Converger, types_of
+from karpenter.disruption.converging import Converger, Rules, types_of
 from karpenter.model.problem import Budget, Problem
 from karpenter.model.snapshot import NodeView, Snapshot
 from karpenter.scheduling import least_cost, solve
@@ -52,6 +52,7 @@ def large(methods: tuple[str, ...] = (), pods: int = _PODS) -> int:
         ask,
         {pool.name: offer.instance_types},
         searches_named(methods),
+        Rules(remembered=False),
         monotonic=process_time,
     )
     evicted = 0

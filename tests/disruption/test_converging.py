@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from karpenter.apis import labels
+from karpenter.apis.annotations import MOVED_FROM
 from karpenter.apis.karpenter import Budget, NodePool
 from karpenter.disruption.aftermath import Aftermath, Broken, after_command, after_plan
 from karpenter.disruption.budgets import Reason
@@ -94,6 +95,16 @@ def candidates(*nodes: NodeView) -> tuple[Candidate, ...]:
 
 def places(state: Aftermath) -> dict[str, list[str]]:
     return {node.name: [pod.name for pod in node.pods] for node in state.snapshot.nodes}
+
+
+def test_moves_are_remembered_unless_told_otherwise() -> None:
+    """What it comes to in the end is asked without."""
+    for remembered in (True, False):
+        found = a_converger(a_node("a", "large", "1"), remembered=remembered)
+        assert len(list(found.steps())) == 1
+        (node,) = found.state.snapshot.nodes
+        assert node.claim is not None
+        assert (MOVED_FROM in node.claim.metadata.annotations) is remembered
 
 
 def test_commands_follow_each_other_until_nothing_is_found() -> None:

@@ -76,6 +76,22 @@ def test_what_is_as_cheap_as_can_be_stays() -> None:
     assert the_verdict(decision, "n").message.startswith("It costs $0.1900 an hour, its pods are worth $0.18")
 
 
+def test_what_pays_best_comes_first() -> None:
+    """One restart for all of a machine comes before three that save less each, which are left for later."""
+    cheap = replace(MEDIUM, offerings=tuple(replace(o, price=0.13) for o in MEDIUM.offerings))
+    busy, idle = a_machine("busy", LARGE, "3900m", "1900m", "1900m"), a_machine("idle", MEDIUM, "100m")
+    more = {"types": [LARGE, cheap], "restarts": Restarts()}
+    assert told(decide(busy, idle, **more)) == (["idle"], [])
+    assert told(decide(busy, **more)) == (["busy"], ["medium", "medium"])
+
+
+def test_free_moves_still_have_to_be_worth_the_while() -> None:
+    """Half a per cent of what the nodes cost: for less nobody is moved, even if restarts cost nothing."""
+    for price, gone in ((0.3995, []), (0.39, ["n"])):
+        types = [LARGE, an_instance_type("other", cpu="8", memory="64Gi", price=price)]
+        assert told(decide(a_machine("n", LARGE, "7"), types=types))[0] == gone
+
+
 def test_budgets_bound_the_set() -> None:
     """The nodes that save most per disruption go first, and the others wait."""
     nodes = [a_machine("a", MEDIUM, "1"), a_machine("b", LARGE, "1"), a_machine("c", LARGE, "1")]
@@ -139,16 +155,16 @@ def _pinned(node: str) -> Pod:
 
 
 def test_a_move_has_to_pay_for_its_restarts() -> None:
-    """What an hour of the pods' share of the machine costs is to be saved within twelve."""
+    """Three quarters of an hour of the pods' share of the machine are to be saved within twelve hours."""
     full = [a_machine("n", LARGE, "3900m", "1900m", "1900m")]
-    cheap = replace(MEDIUM, offerings=tuple(replace(o, price=0.185) for o in MEDIUM.offerings))
+    cheap = replace(MEDIUM, offerings=tuple(replace(o, price=0.19) for o in MEDIUM.offerings))
     types = [LARGE, cheap]
     assert told(decide(*full, types=types))[1] == ["medium", "medium"]
     decision = decide(*full, types=types, restarts=Restarts())
     assert decision.commands == ()
     verdict = the_verdict(decision, "n")
     assert verdict.code == "payback"
-    assert verdict.message == ("It would save $0.0300 an hour; to pay for the restarts it has to be $0.0321")
+    assert verdict.message == ("It would save $0.0200 an hour; to pay for the restarts it has to be $0.0241")
     assert told(decide(*full, types=types, restarts=Restarts(payback_hours=24)))[1] == ["medium", "medium"]
 
 

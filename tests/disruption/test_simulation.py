@@ -128,6 +128,15 @@ def test_what_was_rehearsed_is_done_as_it_is() -> None:
     assert rehearsal.outcome.placements == {"b": ("default/a-1",)}
 
 
+def test_pods_go_first_where_they_are_wanted() -> None:
+    """Nodes that are named come before the others, in their order; without, it goes by name."""
+    views = [a_busy_node("a", "1"), *(a_busy_node(name, "1") for name in "bcd")]
+    simulator, gone = a_simulator(*views), [a_candidate(views[0])]
+    for first, taker in (((), "b"), (("d", "c"), "d")):
+        rehearsal = simulator.rehearsed(gone, budget=Budget(), first=first)
+        assert rehearsal.outcome.placements == {taker: ("default/a-0",)}
+
+
 def test_a_rehearsal_with_a_mistake_is_planned_anew() -> None:
     """Here one that puts everything on a node without room for it, and one that leaves out a pod."""
     one, other = a_busy_node("a", "1500m", "100m"), a_busy_node("b", "3500m")

@@ -43,6 +43,27 @@ def test_pods_go_where_room_is_tightest() -> None:
     assert moved(found, "a") == ({"c": 1}, 0)
 
 
+def test_nodes_that_are_preferred_come_first() -> None:
+    """In the order given, however much room they have; the others take who is left."""
+    found = standing(a=pods("a", "1", "1", "1", "1"), b=pods("b", "3"), c=pods("c", "2"), d=pods("d", "3"))
+    found.prefer(["c", "d"])
+    assert moved(found, "a") == ({"c": 2, "d": 1, "b": 1}, 0)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "price"), [(("1",), "small"), (("1500m", "1500m"), "large"), (("5", "5"), None)]
+)
+def test_one_machine_for_all_is_the_cheapest_that_holds_them(cpu: tuple[str, ...], price: str | None) -> None:
+    """Infinitely dear when none does."""
+    found = standing(a=pods("a", *cpu), b=pods("b", "4"))
+    assert found.whole({0: len(cpu)}) == float("inf")
+    found.price(lambda: False)
+    of = {t.name: min(o.price for o in t.offerings) for t in TYPES}
+    assert found.whole(found.leaving(found.row["a"], np.zeros(2, dtype=np.bool_)).left) == pytest.approx(
+        of[price] if price else float("inf")
+    )
+
+
 def test_large_pods_choose_first_and_the_rest_is_left() -> None:
     """What finds no room is counted by what it would cost to buy."""
     found = standing(a=pods("a", "500m", "3"), b=pods("b", "1"), c=pods("c", "4"))

@@ -34,7 +34,7 @@ class Settings:
     solve_budget: Budget = field(default_factory=Budget)
     consolidation_search: str = "sets"
     """`sets` or `upstream`: which searches for something cheaper there are."""
-    restart_cost_seconds: float = 3600.0
+    restart_cost_seconds: float = 2700.0
     """What it costs to restart a pod, as time that it runs on its node."""
     payback_seconds: float = 12 * 3600.0
     """Within which time a consolidation has to save what it costs."""

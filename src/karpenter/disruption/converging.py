@@ -53,6 +53,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     node that went in an earlier round is gone and counts no more."""
     restarts: Restarts = Restarts()
     """What moving pods costs."""
+    remembered: bool = True
+    """Whether what was moved is remembered, and not moved back for the payback time (`ledger`). Here no time
+    goes by; without, it tells what things come to in the end, when such memories have lapsed."""
     most_commands: int | None = None
     """Stop after so many; None: only when nothing is found."""
     budget: Budget = Budget()
@@ -198,7 +201,8 @@ class Converger:
         there = {node.name for node in before.snapshot.nodes}
         launched = [node.name for node in self.state.snapshot.nodes if node.name not in there]
         launched.sort(key=lambda name: int(name.rpartition("-")[2]))
-        self._remember(before.snapshot, command, launched)
+        if self._rules.remembered:
+            self._remember(before.snapshot, command, launched)
         nodes = {node.name: node for node in self.state.snapshot.nodes}
         return Step(
             command=command,

@@ -24,7 +24,7 @@ _SIZES = ("cpu", "memory")
 class Restarts(msgspec.Struct, frozen=True, kw_only=True):
     """How dear restarts are held to be."""
 
-    hours: float = 1.0
+    hours: float = 0.75
     """Hours of its share of the machine that the restart of a pod of eviction cost 1 costs; 0: nothing."""
     payback_hours: float = 12.0
     """Within which time a move has to have saved what it cost."""

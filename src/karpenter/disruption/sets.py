@@ -25,6 +25,8 @@ from karpenter.disruption.rounds import Decision, Round
 from karpenter.disruption.simulation import Rehearsal
 from karpenter.disruption.verdicts import Code, Method, Verdict
 from karpenter.model.problem import Budget, Problem
+from karpenter.scheduling import Leaving, Standing
+from karpenter.scheduling.catalogue import Mask
 from karpenter.scheduling.solver import spender
 
 _PRICING_STEPS = 40
@@ -35,9 +37,9 @@ _MOST_TOGETHER = 64
 _LOOKS = 120
 """Nodes looked at in neighbourhoods of one size."""
 _MOST_TRIES = 16
-_MOST_OF_A_KIND = int(__import__('os').environ.get('TRIES','2'))
-"""Neighbourhoods tried for one demand on what they save."""
-_DEMANDS = tuple(float(x) for x in __import__('os').environ.get('LADDER','12,6,3,1').split(','))
+_MOST_OF_A_KIND = 2
+"""Neighbourhoods of one size tried for one demand on what they save."""
+_DEMANDS = (11.0, 4.0, 1.0)
 """How many times over a move has to pay for its restarts: those that pay best come first."""
 _MARKUP = 1.03
 """How much more than what they are worth pods are guessed to cost when they are bought anew."""
@@ -45,6 +47,8 @@ _WORTHWHILE = 0.015
 """Part of its cost that a set must be too dear for a search to find something."""
 _LEAST = 1e-6
 """USD per hour that a move has to save."""
+_NOTICEABLE = 0.005
+"""Part of what its nodes cost that a move has to save even if restarts are free."""
 _CHEAPER_RESTARTS = "lower --consolidation-restart-cost, or give moves more time with --consolidation-payback"
 
 
@@ -107,8 +111,8 @@ class _Sweep:
         self._first = self._receivers()
         self._standing.prefer(self._first)
         self._vacating = tuple(self._vacated())
-        self._single: dict[str, float] = {}
-        """USD per hour that a node of its own for what finds no room elsewhere would save, once looked at."""
+        self._alone: dict[str, float] = {}
+        """USD per hour that `_swapped` would save, by node, once that was looked at."""
         self._near: tuple[Proposal, ...] | None = None
         """Neighbourhoods, once they were looked at."""
         self._tried: dict[frozenset[str], tuple[Trial, ...]] = {}
@@ -157,9 +161,10 @@ class _Sweep:
 
     def _run(self) -> Command | None:
         """Return the first proposal that proves good, the most promising tried first."""
-        for self._demand in _DEMANDS:
-            for name_set in self._promising():
-                command = self._attempt(name_set)
+        for demand in _DEMANDS if self._round.restarts.counted else (1.0,):
+            self._demand = demand
+            for names in self._promising():
+                command = self._attempt(names)
                 if command is not None or self._late:
                     return command
         return None
@@ -172,7 +177,8 @@ class _Sweep:
         if self._near is None:
             self._near = tuple(self._neighbourhoods())
         sizes = sorted({len(p.names) for p in self._near}, reverse=True)
-        each = [self._ranked([p for p in self._near if len(p.names) == size])[:_MOST_OF_A_KIND] for size in sizes]
+        alike = ([p for p in self._near if len(p.names) == size] for size in sizes)
+        each = [self._ranked(proposals)[:_MOST_OF_A_KIND] for proposals in alike]
         yield from (p.names for best in zip_longest(*each) for p in best if p is not None)
 
     def _ranked(self, proposals: Sequence[Proposal]) -> list[Proposal]:
@@ -201,11 +207,12 @@ class _Sweep:
 
     def _least(self, names: Iterable[str]) -> float:
         """Return the USD per hour that taking nodes away has to save to pay for the restarts."""
-        cost, horizon = 0.0, math.inf
+        price, cost, horizon = 0.0, 0.0, math.inf
         for name in names:
+            price += self._eligible[name].price
             cost += self._cost[name]
             horizon = min(horizon, self._horizon[name])
-        return least_rate(cost, horizon)
+        return max(least_rate(cost, horizon), _NOTICEABLE * price)
 
     def _receivers(self) -> tuple[str, ...]:
         """Return who takes pods first: whoever stays anyway, then those that are last in turn to go.
@@ -261,6 +268,7 @@ class _Sweep:
         savings = np.array(list(self._guesses(order, _MARKUP)))
         horizon = np.minimum.accumulate([self._horizon[n] for n in order])
         least = np.cumsum([self._cost[n] for n in order]) / np.maximum(horizon, _LEAST)
+        least = np.maximum(least, _NOTICEABLE * np.cumsum([self._eligible[n].price for n in order]))
         at = int((savings - self._demand * least).argmax())
         yield Proposal(tuple(order[: at + 1]), float(savings[at]), float(least[at]))
 
@@ -279,29 +287,29 @@ class _Sweep:
             yield price - bought * markup - (self._least_price / 2 if bought else 0.0)
 
     def _swaps(self) -> Iterator[Proposal]:
-        """Yield the nodes of which each would be worth one smaller or cheaper node of its own."""
-        if not self._single:
-            everywhere = np.ones(len(self._standing.names), dtype=np.bool_)
+        """Yield ever more of the nodes each of which could be one smaller or cheaper node instead."""
+        everywhere = np.ones(len(self._standing.names), dtype=np.bool_)
+        if not self._alone:
             order = sorted(self._eligible, key=lambda n: (-self._excess[n] / self._eligible[n].price, n))
-            for name in order[:_LOOKS]:
-                left = self._standing.leaving(self._standing.row[name], everywhere).left
-                self._single[name] = self._eligible[name].price - (self._standing.whole(left) if left else 0.0)
-        gain = {n: s - self._demand * self._least([n]) for n, s in self._single.items()}
+            self._alone = {n: self._swapped(self._standing, n, everywhere)[1] for n in order[:_LOOKS]}
+        gain = {n: saved - self._demand * self._least([n]) for n, saved in self._alone.items()}
         chosen = [n for n in sorted(gain, key=lambda n: (-gain[n], n)) if gain[n] > _LEAST]
-        standing = self._standing.copy()
-        targets = np.ones(len(standing.names), dtype=np.bool_)
-        names: list[str] = []
+        standing, targets = self._standing.copy(), everywhere
+        names: tuple[str, ...] = ()
         savings = 0.0
         for name in self._affordable(chosen):
-            row = standing.row[name]
-            leaving = standing.leaving(row, targets)
-            saved = self._eligible[name].price - (standing.whole(leaving.left) if leaving.left else 0.0)
+            leaving, saved = self._swapped(standing, name, targets)
             if saved > self._demand * self._least([name]):
-                standing.move(row, leaving)
-                targets[row] = False
-                names.append(name)
-                savings += saved
-                yield Proposal(tuple(names), savings, self._least(names))
+                standing.move(standing.row[name], leaving)
+                targets[standing.row[name]] = False
+                names, savings = (*names, name), savings + saved
+                yield Proposal(names, savings, self._least(names))
+
+    def _swapped(self, standing: Standing, name: str, targets: Mask) -> tuple[Leaving, float]:
+        """Return where the pods of a node would go, and what one machine for who finds no room would save."""
+        leaving = standing.leaving(standing.row[name], targets)
+        price = standing.whole(leaving.left) if leaving.left else 0.0
+        return leaving, self._eligible[name].price - price
 
     def _neighbourhoods(self) -> Iterator[Proposal]:
         """Yield nodes that are about as much too dear as each other, and might be worth it together."""
@@ -335,7 +343,7 @@ class _Sweep:
     # --- in full ------------------------------------------------------------------------------------------
 
     def _trials(self, chosen: Sequence[Candidate]) -> Iterator[Trial]:
-        """Yield what taking `chosen` away comes to, then what without those of which the like is bought again."""
+        """Yield what taking `chosen` away comes to, then without those of which the like is bought again."""
         for _ in range(1 + _MOST_TRIMS):
             command, rehearsal = self._probe.rehearsed(chosen, Budget(steps=_SEARCH_STEPS), self._first)
             if isinstance(command, Verdict):

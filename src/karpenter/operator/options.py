@@ -180,7 +180,7 @@ OPTIONS: tuple[Option, ...] = (
         _one_of("sets", "upstream"),
     ),
     Option(
-        "consolidation-restart-cost", 3600.0, "what restarting a pod costs, in time on its node", _seconds
+        "consolidation-restart-cost", 2700.0, "what restarting a pod costs, in time on its node", _seconds
     ),
     Option("consolidation-payback", 43200.0, "a move has to save what its restarts cost within", _seconds),
     Option("consolidation-budget", 30.0, "longest time of one search for cheaper nodes", _seconds),

@@ -166,6 +166,7 @@ def consolidation_of(
     rules = Rules(
         policy=Policy(spot_to_spot=work.spot_to_spot, min_values_strict=problem.options.min_values_strict),
         free_moves=wish.free_moves,
+        remembered=False,
         most_commands=wish.most_commands,
         budget=work.round_budget,
     )
