@@ -80,9 +80,9 @@ def test_what_pays_best_comes_first() -> None:
     """One restart for all of a machine comes before three that save less each, which are left for later."""
     cheap = replace(MEDIUM, offerings=tuple(replace(o, price=0.13) for o in MEDIUM.offerings))
     busy, idle = a_machine("busy", LARGE, "3900m", "1900m", "1900m"), a_machine("idle", MEDIUM, "100m")
-    more = {"types": [LARGE, cheap], "restarts": Restarts()}
-    assert told(decide(busy, idle, **more)) == (["idle"], [])
-    assert told(decide(busy, **more)) == (["busy"], ["medium", "medium"])
+    types, restarts = [LARGE, cheap], Restarts()
+    assert told(decide(busy, idle, types=types, restarts=restarts)) == (["idle"], [])
+    assert told(decide(busy, types=types, restarts=restarts)) == (["busy"], ["medium", "medium"])
 
 
 def test_free_moves_still_have_to_be_worth_the_while() -> None:
