@@ -12,6 +12,7 @@ from karpenter.disruption.restarts import Restarts
 from karpenter.testing.builders import a_daemon, a_nodepool, a_pod, a_view, an_owner
 
 NOW = 1_767_225_600.0
+HOURLY = Restarts(hours=1.0)
 
 
 def a_candidate(
@@ -50,13 +51,13 @@ def saving(candidate: Candidate, usd: float) -> Command:
 )
 def test_restarts_cost_hours_of_the_machine(candidate: Candidate, usd: float) -> None:
     """Taken from the node's own price, so that it needs no other."""
-    assert Restarts().of(candidate) == pytest.approx(usd)
+    assert HOURLY.of(candidate) == pytest.approx(usd)
 
 
 def test_workloads_that_start_slowly_cost_more() -> None:
     """By the time that was seen, on top of the hour that everybody counts."""
     owner = an_owner("ReplicaSet", "web")
-    slow = Restarts(ready_hours={owner.uid: 0.5})
+    slow = Restarts(hours=1.0, ready_hours={owner.uid: 0.5})
     assert slow.of(a_candidate("2", owner=owner)) == pytest.approx(0.2 * 1.5)
     assert slow.of(a_candidate("2")) == pytest.approx(0.2)
 
@@ -71,15 +72,15 @@ def test_moves_can_be_free() -> None:
 def test_a_move_pays_back_within_twelve_hours() -> None:
     """What it costs against what it saves until then."""
     candidate = a_candidate("4")
-    assert Restarts().least_saving([candidate], NOW) == pytest.approx(0.4 / 12)
+    assert HOURLY.least_saving([candidate], NOW) == pytest.approx(0.4 / 12)
     command = Command(reason="Underutilized", candidates=(candidate,))
-    assert command.savings >= Restarts().least_saving(command.candidates, NOW)
+    assert command.savings >= HOURLY.least_saving(command.candidates, NOW)
 
 
 def test_a_node_that_goes_soon_anyway_has_less_time_to_pay() -> None:
     """Its pods will have to move again when it expires, wherever they are now."""
     soon = a_candidate("4", expires_in_hours=2)
-    assert Restarts().horizon([soon], NOW) == pytest.approx(2.0)
-    assert Restarts().horizon([soon, a_candidate("4", expires_in_hours=100)], NOW) == pytest.approx(2.0)
-    assert Restarts().least_saving([soon], NOW) == pytest.approx(0.4 / 2)
-    assert Restarts().least_saving([a_candidate("4", expires_in_hours=-1)], NOW) == float("inf")
+    assert HOURLY.horizon([soon], NOW) == pytest.approx(2.0)
+    assert HOURLY.horizon([soon, a_candidate("4", expires_in_hours=100)], NOW) == pytest.approx(2.0)
+    assert HOURLY.least_saving([soon], NOW) == pytest.approx(0.4 / 2)
+    assert HOURLY.least_saving([a_candidate("4", expires_in_hours=-1)], NOW) == float("inf")

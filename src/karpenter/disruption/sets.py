@@ -47,6 +47,9 @@ _WORTHWHILE = 0.015
 """Part of its cost that a set must be too dear for a search to find something."""
 _LEAST = 1e-6
 """USD per hour that a move has to save."""
+_WEIGHTY = 0.002
+"""Part of what all nodes cost that a move has to promise to come before its turn: no large cluster is brought
+down node by node."""
 _NOTICEABLE = 0.005
 """Part of what its nodes cost that a move has to save even if restarts are free."""
 _CHEAPER_RESTARTS = "lower --consolidation-restart-cost, or give moves more time with --consolidation-payback"
@@ -102,6 +105,7 @@ class _Sweep:
             for name, c in self._eligible.items()
         }
         self._disruption = {name: c.disruption_cost for name, c in self._eligible.items()}
+        self._weighty = _WEIGHTY * sum(c.price for c in eligible)
         self._least_price = _least_price(a_round.simulator.problem)
         now = a_round.snapshot.taken_at
         self._horizon = {n: a_round.restarts.horizon([c], now) for n, c in self._eligible.items()}
@@ -182,7 +186,8 @@ class _Sweep:
         yield from (p.names for best in zip_longest(*each) for p in best if p is not None)
 
     def _ranked(self, proposals: Sequence[Proposal]) -> list[Proposal]:
-        good = [p for p in proposals if p.names and p.net(self._demand) > _LEAST]
+        least = _LEAST if self._demand <= 1 else self._weighty
+        good = [p for p in proposals if p.names and p.net(self._demand) > least]
         return sorted(good, key=lambda p: (-p.net(self._demand), p.names))
 
     def _attempt(self, names: Sequence[str]) -> Command | None:
