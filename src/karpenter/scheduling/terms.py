@@ -108,7 +108,7 @@ def terms_of(pod: Pod, namespaces: Mapping[str, Mapping[str, str]], *, soft: boo
             continue
         groups = [_neighbours(kind, pod, term, namespaces) for term in side.required]
         for group in groups:
-            yield Term(_jointly(group, groups) if kind == "affinity" and len(groups) > 1 else group)
+            yield Term(_jointly(group, groups) if kind == "affinity" else group)
         for weighted in side.preferred if soft else ():
             yield Term(_neighbours(kind, pod, weighted.pod_affinity_term, namespaces), weight=weighted.weight)
 
@@ -164,6 +164,8 @@ def _neighbours(
 
 def _jointly(group: Group, groups: Sequence[Group]) -> Group:
     """Return `group`, counting only pods that all of `groups` select: so kube-scheduler reads affinity."""
+    if groups == [group]:
+        return group
     others = sorted((g.key, sorted(g.namespaces), _encoder.encode(g.selector)) for g in groups)
     identity = _encoder.encode((group.identity, others))
     return msgspec.structs.replace(group, also=tuple(groups), identity=identity)
