@@ -42,11 +42,12 @@ def test_repeat_one_seed() -> None:
 
 
 @pytest.mark.slow
-def test_many_histories_of_disruption() -> None:
+def test_many_histories_of_disruption(capsys: pytest.CaptureFixture[str]) -> None:
     """As many histories as fit in KARPENTER_SECONDS (or 2000 with KARPENTER_SOAK=1) hold."""
     started, total, seed = time.monotonic(), Counter[str](), FIRST
     while (SOAK and seed < FIRST + 2000) or (not SOAK and time.monotonic() - started < SECONDS):
         total += run(seed)
         seed += 1
-    print(f"{seed - FIRST} histories from seed {FIRST}: {dict(total)}")
+    with capsys.disabled():
+        print(f"\n{seed - FIRST} histories from seed {FIRST}: {dict(total)}")
     assert seed > FIRST

@@ -159,11 +159,12 @@ def test_short_histories_of_drains(seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_many_histories_of_drains() -> None:
+def test_many_histories_of_drains(capsys: pytest.CaptureFixture[str]) -> None:
     """As many histories as fit in KARPENTER_SECONDS (or 2000 with KARPENTER_SOAK=1)."""
     started, total, seed = time.monotonic(), Counter[str](), FIRST
     while (SOAK and seed < FIRST + 2000) or (not SOAK and time.monotonic() - started < SECONDS):
         total += run(seed)
         seed += 1
-    print(f"from seed {FIRST}: {dict(total)}")
+    with capsys.disabled():
+        print(f"\nfrom seed {FIRST}: {dict(total)}")
     assert total["histories"] > 0
