@@ -128,9 +128,14 @@ class Auditor:
             self.moved_at = now
             yield from self._evicted(new)
         elif self._by_operator() and was and (gone or leaving(new)) and not _is_evicted(new):
-            self.forced += 1
             self.moved_at = now
-            yield from self._forced(new)
+            if new.get("status", {}).get("phase") == "Pending":
+                self.evictions += 1  # the Eviction API lets pods that never started go, and marks them not
+                if rights.is_protected(new, now + _ROUNDING):
+                    yield "deleted, and is protected by do-not-disrupt"
+            else:
+                self.forced += 1
+                yield from self._forced(new)
         if old is None or gone or rights.is_healthy(old) != rights.is_healthy(new):
             self._changes.append((now, new, _is_evicted(new)))
 
