@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from karpenter.apis import labels as known
-from karpenter.apis.core import Node, Pod
+from karpenter.apis.core import Pod
 from karpenter.controllers.nodeclaim.turns import Turns
 from karpenter.kube.informer import Informer
 from karpenter.testing.builders import a_node
@@ -16,11 +16,8 @@ class Seen:
 
     def __init__(self, **zones: str) -> None:
         self.pods = Informer(Pod)
-        self.nodes = Informer(Node)
         self.named = {name: a_node(name, labels={known.ZONE: zone}) for name, zone in zones.items()}
-        for node in self.named.values():
-            self.nodes.apply("ADDED", node)
-        self.turns = Turns(self.pods, self.nodes)
+        self.turns = Turns(self.pods)
         self.woken: list[str] = []
         self.turns.wake = self.woken.append
 
@@ -64,39 +61,31 @@ def test_pods_that_do_not_hinder_each_other_are_nominated_at_once(spec: Spec) ->
 
 @pytest.mark.parametrize("max_skew", [1, 2])
 def test_as_many_as_the_skew_at_a_time(max_skew: int) -> None:
-    """Counted over all nodes of the zone, not for each node."""
-    seen = Seen(one="a", two="a", three="b")
-    pods = seen.add(*(f"web{i}" for i in range(9)), spec=spread("web", max_skew=max_skew))
+    """On each node, whatever zone it is in."""
+    seen = Seen(one="a", two="a")
+    pods = seen.add(*(f"web{i}" for i in range(6)), spec=spread("web", max_skew=max_skew))
     assert len(seen.take("one", pods[:3])) == max_skew
-    assert seen.take("two", pods[3:6]) == []
-    assert len(seen.take("three", pods[6:])) == max_skew
+    assert len(seen.take("two", pods[3:])) == max_skew
 
 
-def test_the_next_is_woken_when_the_zones_behind_have_caught_up() -> None:
-    """A pod more in zone a is not let in before zone b has its own."""
-    seen = Seen(one="a", two="b")
-    first, second, third, fourth = seen.add("web1", "web2", "web3", "web4")
-    assert seen.take("one", [first, second]) == ["web1"]
-    assert seen.take("two", [third, fourth]) == ["web3"]
-    seen.bind(first, "one")
-    assert seen.woken == []
-    assert seen.take("one", [second]) == []
-    seen.bind(third, "two")
-    assert set(seen.woken) == {"one", "two"}
-    assert seen.take("one", [second]) == ["web2"]
+def test_the_strictest_spread_decides() -> None:
+    """With several constraints the least skew is what is let in."""
+    seen = Seen(one="a")
+    spreads = [a_spread("web", max_skew=3), a_spread("web", known.KUBERNETES_HOSTNAME, max_skew=2)]
+    pods = seen.add("web1", "web2", "web3", spec={"topology_spread_constraints": spreads})
+    assert seen.take("one", pods) == ["web1", "web2"]
 
 
-def test_a_zone_whose_node_is_just_coming_counts() -> None:
-    """Its node is there, nothing is nominated to it yet: kube-scheduler counts it as an empty zone."""
+def test_the_next_is_woken_when_one_is_bound() -> None:
+    """Wherever that is: it hinders nobody any more on the node that it was nominated to."""
     seen = Seen(one="a", two="b")
     first, second, third = seen.add("web1", "web2", "web3")
-    seen.turns.expect(seen.named["two"], [third])
-    assert seen.take("one", [first, second]) == ["web1"]
+    assert seen.take("one", [first, second, third]) == ["web1"]
     seen.bind(first, "one")
-    assert seen.take("one", [second]) == []
-    seen.nodes.apply("DELETED", seen.named["two"])
     assert seen.woken == ["one"]
-    assert seen.take("one", [second]) == ["web2"]
+    assert seen.take("one", [second, third]) == ["web2"]
+    seen.bind(second, "two")
+    assert seen.take("one", [third]) == ["web3"]
 
 
 def test_what_could_not_be_written_is_tried_again() -> None:
@@ -118,17 +107,6 @@ def test_a_nomination_that_was_taken_away_is_not_written_again() -> None:
     assert seen.take("one", [first, second]) == ["web2"]
     seen.bind(second, "one")
     assert seen.take("two", [first]) == ["web1"]
-
-
-def test_each_host_takes_its_own() -> None:
-    """Spread over hosts: one on each may be nominated at the same time."""
-    seen = Seen()
-    for name in ("one", "two"):
-        seen.named[name] = a_node(name, labels={known.KUBERNETES_HOSTNAME: name})
-        seen.nodes.apply("ADDED", seen.named[name])
-    pods = seen.add("web1", "web2", "web3", spec=spread("web", known.KUBERNETES_HOSTNAME))
-    assert seen.take("one", pods[:2]) == ["web1"]
-    assert seen.take("two", pods[2:]) == ["web3"]
 
 
 def test_a_claim_that_is_gone_is_not_woken() -> None:

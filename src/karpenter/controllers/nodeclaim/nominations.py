@@ -42,7 +42,7 @@ def build(context: Context) -> list[Controller | Singleton]:
 
 def turns_of(context: Context) -> Turns:
     """Return what `Nominations` needs to promise nodes to spread pods in turns."""
-    return Turns(context.cache.informer(Pod), context.cache.informer(Node))
+    return Turns(context.cache.informer(Pod))
 
 
 class Nominations:
@@ -89,8 +89,6 @@ class Nominations:
             self._forget(name)
             return Result() if await self.take_back(claim) else _again(name)
         if claim.status.node_name != node.name:
-            if self._turns is not None:
-                self._turns.expect(node, self._waiting(claim))
             return Result()  # not registered yet: the registration nominates
         if not await self.promise(claim, node):
             return _again(name)

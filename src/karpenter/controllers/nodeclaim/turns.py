@@ -2,12 +2,12 @@
 
 To kube-scheduler a pod that is nominated to a node is there already, as far as any other pod is concerned
 that it tries on that node. More pods than a spread lets in at a time would keep each other out of the node
-that all of them are nominated to; kube-scheduler then takes their nominations from them. So they are
-nominated one after the other: as many in a domain as fit by what is bound, and the next as soon as the
-domains that lag behind have caught up.
+that all of them are nominated to; kube-scheduler then takes their nominations from them. So on each node
+there are at most as many of them as the greatest skew, and the next is nominated as soon as one is bound.
+That many there should be: they keep pods out that are to go elsewhere.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -29,34 +29,31 @@ class Company(NamedTuple):
 
 
 class _Tally:
-    """Where the pods of one company are."""
+    """Where the waiting pods of one company are nominated to."""
 
-    def __init__(self, spreads: Sequence[TopologySpreadConstraint]) -> None:
-        self.spreads = spreads
-        self.nodes: dict[str, list[int]] = {}
-        """By node: pods bound there, and pods nominated to it; also nodes that are to get some."""
+    def __init__(self, at_once: int) -> None:
+        self.at_once = at_once
+        """How many may be nominated to a node at a time."""
+        self.nominated: dict[str, int] = {}
+        """Waiting pods by the node that they are nominated to."""
         self.pods = 0
         self.waiting: dict[str, str] = {}
         """Claims with pods whose turn is to come, each with its node."""
-        self.domains: list[dict[str, list[int]]] | None = None
-        """The same by domain, for each spread; None: to be counted again."""
 
 
 class Turns:
     """Counts spread pods by node, from changes of pods, and tells who may be nominated."""
 
-    def __init__(self, pods: Informer[Pod], nodes: Informer[Node]) -> None:
+    def __init__(self, pods: Informer[Pod]) -> None:
         self.wake: Callable[[str], None] = lambda claim: None
         """Called with the name of a claim that may nominate more pods than it could before."""
-        self._nodes = nodes
         self._tallies: dict[Company, _Tally] = {}
-        self._at: dict[str, tuple[Company, str, bool]] = {}
-        """By pod: its company, its node or the one it is nominated to, and whether it is bound there."""
+        self._at: dict[str, tuple[Company, str]] = {}
+        """By waiting pod: its company, and the node that it is nominated to, if it is."""
         self._late: dict[str, list[Company]] = {}
         """By claim: the companies of which it has pods whose turn is to come."""
         self._lost: dict[str, str] = {}
         """By waiting pod: the node that it is not nominated to any more, though it was."""
-        self._nodes.subscribe(self._on_node)
         pods.subscribe(self._on_pod)
 
     def take(self, claim: str, node: Node, pods: Iterable[Pod]) -> list[Pod]:
@@ -71,12 +68,12 @@ class Turns:
             if company is None:
                 taken.append(pod)
                 continue
-            key, there = pod_key(pod), (company, node.name, False)
+            key, there = pod_key(pod), (company, node.name)
             if self._lost.get(key) == node.name:
                 continue  # kube-scheduler would not have it there: asking again and again helps nobody
             if self._at.get(key) == there:
                 taken.append(pod)  # its turn already, but nothing was heard of it yet
-            elif self._room(self._tally(company, pod), node) > 0:
+            elif self._room(self._tally(company, pod), node.name) > 0:
                 self._put(key, there, pod)
                 taken.append(pod)
             else:
@@ -94,72 +91,31 @@ class Turns:
             if company in self._tallies:
                 self._tallies[company].waiting.pop(claim, None)
 
-    def expect(self, node: Node, pods: Iterable[Pod]) -> None:
-        """Note that `node` is there for `pods`: without them, its domains lag behind others from now on."""
-        for pod in pods:
-            company = _company(pod)
-            if company is not None:
-                tally = self._tally(company, pod)
-                if node.name not in tally.nodes:
-                    tally.nodes[node.name] = [0, 0]
-                    tally.domains = None
-
     def _tally(self, company: Company, pod: Pod) -> _Tally:
         if company not in self._tallies:
-            self._tallies[company] = _Tally(_spreads(pod))
+            self._tallies[company] = _Tally(min(spread.max_skew for spread in _spreads(pod)))
         return self._tallies[company]
 
-    def _room(self, tally: _Tally, node: Node) -> int:
+    def _room(self, tally: _Tally, node: str) -> int:
         """Return how many more pods may be nominated to `node`."""
-        if tally.domains is None:
-            tally.domains = [self._by_domain(tally, spread.topology_key) for spread in tally.spreads]
-        rooms = []
-        for spread, domains in zip(tally.spreads, tally.domains, strict=True):
-            domain = node.metadata.labels.get(spread.topology_key)
-            if domain is not None:
-                bound, nominated = domains.get(domain, (0, 0))
-                least = min((count for count, _ in domains.values()), default=0)
-                rooms.append(spread.max_skew + min(least, bound) - bound - nominated)
-        return min(rooms, default=1)  # a node outside of all domains is kube-scheduler's to judge
-
-    def _by_domain(self, tally: _Tally, key: str) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
-        for name, (bound, nominated) in tally.nodes.items():
-            node = self._nodes.get(name)
-            domain = node.metadata.labels.get(key) if node is not None else None
-            if domain is not None:
-                sums = found.setdefault(domain, [0, 0])
-                sums[0] += bound
-                sums[1] += nominated
-        return found
-
-    def _on_node(self, change: Change[Node]) -> None:
-        old, node = change.old, change.object
-        if change.type == "MODIFIED" and old is not None and old.metadata.labels == node.metadata.labels:
-            return
-        for company in list(self._tallies):
-            tally = self._tallies[company]
-            tally.domains = None
-            if change.type == "DELETED" and not any(tally.nodes.get(node.name, ())):
-                tally.nodes.pop(node.name, None)
-                self._wake(tally)
+        return tally.at_once - tally.nominated.get(node, 0)
 
     def _on_pod(self, change: Change[Pod]) -> None:
         pod, old = change.object, change.old
         key = pod_key(pod)
-        company = _company(pod) if change.type != "DELETED" and is_active(pod) else None
+        company = _company(pod) if change.type != "DELETED" and _waits(pod) else None
         if company is None:
             if key in self._at:
                 self._put(key, None, pod)
             return
-        bound, nominated = pod.spec.node_name, pod.status.nominated_node_name
-        if bound or nominated:
+        nominated = pod.status.nominated_node_name
+        if nominated:
             self._lost.pop(key, None)
         elif old is not None and old.status.nominated_node_name:
             self._lost[key] = old.status.nominated_node_name
-        self._put(key, (company, bound or nominated, bool(bound)), pod)
+        self._put(key, (company, nominated), pod)
 
-    def _put(self, key: str, at: tuple[Company, str, bool] | None, pod: Pod) -> None:
+    def _put(self, key: str, at: tuple[Company, str] | None, pod: Pod) -> None:
         """Count a pod where it is now, instead of where it was."""
         before = self._at.get(key)
         if before == at:
@@ -176,22 +132,26 @@ class Turns:
             if company in self._tallies:
                 self._wake(self._tallies[company])
 
-    def _count(self, at: tuple[Company, str, bool], pod: Pod, sign: int) -> None:
-        company, node, bound = at
+    def _count(self, at: tuple[Company, str], pod: Pod, sign: int) -> None:
+        company, node = at
         tally = self._tally(company, pod)
         tally.pods += sign
         if node:
-            tally.nodes.setdefault(node, [0, 0])[0 if bound else 1] += sign
-            tally.domains = None
+            tally.nominated[node] = tally.nominated.get(node, 0) + sign
+            if not tally.nominated[node]:
+                del tally.nominated[node]
         if tally.pods == 0 and sign < 0:
             del self._tallies[company]
 
     def _wake(self, tally: _Tally) -> None:
         """Have claims looked at again that have room now."""
-        for claim, name in list(tally.waiting.items()):
-            node = self._nodes.get(name)
-            if node is None or self._room(tally, node) > 0:
+        for claim, node in list(tally.waiting.items()):
+            if self._room(tally, node) > 0:
                 self.wake(claim)
+
+
+def _waits(pod: Pod) -> bool:
+    return is_active(pod) and not pod.spec.node_name
 
 
 def _spreads(pod: Pod) -> list[TopologySpreadConstraint]:
