@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Mapping
 
-import msgspec
 import pytest
 
 from karpenter.apis.core import Node, NodeSpec, Pod, Taint
@@ -16,7 +15,6 @@ from karpenter.kube.patch import merge
 from karpenter.kube.transport import JSON, Response, Transport
 from karpenter.state.reservations import NEVER_READY_SECONDS, planned_pods
 from karpenter.testing.builders import a_nodepool, some_pods
-from karpenter.testing.company import spread
 from karpenter.testing.environment import Environment, environment
 
 WARMING = Taint(key="example.com/warming", effect="NoSchedule")
@@ -76,14 +74,6 @@ async def warm(env: Environment) -> None:
         left = [t for t in node.spec.taints if t.key != WARMING.key]
         taints = [{"key": t.key, "value": t.value, "effect": t.effect} for t in left]
         await env.client.patch(Node, node.name, merge({"spec": {"taints": taints}}))
-
-
-async def bind(env: Environment, name: str, node: str) -> None:
-    """Bind a pod, whatever kube-scheduler thinks of it."""
-    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": {"name": node}}
-    path = f"/api/v1/namespaces/default/pods/{name}/binding"
-    answer = await env.client.transport.request("POST", path, body=msgspec.json.encode(body))
-    assert answer.status == 201
 
 
 async def nominated_to_one(env: Environment, count: int) -> str:
@@ -281,34 +271,5 @@ def test_pods_are_bound_although_nominations_are_refused() -> None:
             await env.expect_provisioned(pods, claims=1)
             assert await nominated(env) == {}
             assert not env.operator.context.server.nomination  # plans allow for it from now on
-
-    run_virtual(scenario())
-
-
-def test_spread_pods_are_nominated_as_many_as_are_let_in() -> None:
-    """One in each zone at a time; when these are bound the next are."""
-
-    async def scenario() -> None:
-        async with environment(rooms=ROOMS) as env:
-            await env.create(a_nodepool(startup_taints=[WARMING]))
-            pods = some_pods(9, cpu="300m", labels={"app": "web"}, spec=spread("web"))
-            await env.create_all(pods)
-
-            async def holds() -> bool:
-                return len(await nominated(env)) == 2
-
-            await env.expect("one pod in each zone is nominated", holds)
-            await env.wait(30)
-            assert len(set((await nominated(env)).values())) == len(await nominated(env)) == 2
-            for _ in range(3):
-                turn = await nominated(env)
-                assert len(turn) == len(set(turn.values())) == 2
-                for name, node in turn.items():
-                    await bind(env, name, node)
-                await env.wait(2)
-                assert not (await nominated(env)).keys() & turn.keys()
-            await warm(env)
-            await env.expect_scheduled(pods)
-            assert len(env.cloud.created) == 2
 
     run_virtual(scenario())

@@ -4,8 +4,7 @@ A pod that a claim was created for is nominated to the claim's node before anyth
 is tried there first and others leave it its room. The claim remembers which pods these are
 (`karpenter.state.reservations`), also for whoever comes after a crash. As soon as it holds them no more (it
 ends, its node goes, or they did not get there in time), nominations to its node are taken back: the pods
-are anybody's again. Nominations by others to nodes that are there are never touched. Pods that a hard
-constraint spreads are nominated in turns (`turns`).
+are anybody's again. Nominations by others to nodes that are there are never touched.
 """
 
 import asyncio
@@ -16,7 +15,6 @@ import structlog
 from karpenter.apis.core import Node, Pod
 from karpenter.apis.karpenter import NodeClaim
 from karpenter.controllers.context import Context
-from karpenter.controllers.nodeclaim.turns import Turns
 from karpenter.kube.errors import ApiError, Forbidden, Invalid, NotFound
 from karpenter.kube.informer import Change
 from karpenter.kube.patch import merge
@@ -37,21 +35,14 @@ _AFTER_SECONDS = 0.1
 
 def build(context: Context) -> list[Controller | Singleton]:
     """Return the controller that keeps nominations as the claims have them."""
-    return [Nominations(context, turns_of(context)).controller()]
-
-
-def turns_of(context: Context) -> Turns:
-    """Return what `Nominations` needs to promise nodes to spread pods in turns."""
-    return Turns(context.cache.informer(Pod))
+    return [Nominations(context).controller()]
 
 
 class Nominations:
     """Writes and takes back the nominations of claims' pods."""
 
-    def __init__(self, context: Context, turns: Turns | None = None) -> None:
-        """Take `turns` if `promise` is to be asked; without, it heeds no turns."""
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._turns = turns
         self._claims = context.cache.informer(NodeClaim)
         self._pods = context.cache.informer(Pod)
         self._nodes = context.cache.informer(Node)
@@ -67,8 +58,6 @@ class Nominations:
             metrics=c.metrics,
             concurrency=c.settings.concurrency(10, 100),
         )
-        if self._turns is not None:
-            self._turns.wake = controller.enqueue
         controller.watch(self._claims, _planning)
         controller.watch(c.cache.informer(Node), self._claims_of)
         return controller
@@ -80,23 +69,17 @@ class Nominations:
         """Bring the nominations of one claim's pods up to date."""
         claim = self._claims.get(name)
         if claim is None or not planned_pods(claim) or not self._heeded:
-            self._forget(name)
             return Result()
         node = self._node(claim)
         end = until(claim, self._context.cluster.nomination_seconds)
         now = self._context.clock.now()
         if node is None or end <= now:
-            self._forget(name)
             return Result() if await self.take_back(claim) else _again(name)
         if claim.status.node_name != node.name:
             return Result()  # not registered yet: the registration nominates
         if not await self.promise(claim, node):
             return _again(name)
         return Result(end - now + _AFTER_SECONDS) if end != float("inf") else Result()
-
-    def _forget(self, claim: str) -> None:
-        if self._turns is not None:
-            self._turns.forget(claim)
 
     @property
     def _heeded(self) -> bool:
@@ -111,10 +94,7 @@ class Nominations:
         return nodes[0]
 
     async def promise(self, claim: NodeClaim, node: Node) -> bool:
-        """Nominate the pods that `claim` holds and that have no nomination; tell whether all went well.
-
-        Spread pods whose turn is to come are left out; that is not held against it.
-        """
+        """Nominate the pods that `claim` holds and that have no nomination; tell whether all went well."""
         if not self._context.server.nomination:
             return True
         held = [
@@ -122,8 +102,6 @@ class Nominations:
             for pod in self._waiting(claim)
             if not pod.status.nominated_node_name and self._context.cluster.reserved_for(pod) == claim.name
         ]
-        if self._turns is not None:
-            held = self._turns.take(claim.name, node, held)
         return await self._write(claim, held, node.name)
 
     async def renominate(self, claim: NodeClaim, pod: Pod) -> bool:

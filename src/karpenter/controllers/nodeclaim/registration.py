@@ -15,7 +15,7 @@ from karpenter.apis.meta import OwnerReference
 from karpenter.cloudprovider import HookAnswer, RegistrationHook
 from karpenter.controllers import conditions
 from karpenter.controllers.context import Context
-from karpenter.controllers.nodeclaim.nominations import Nominations, turns_of
+from karpenter.controllers.nodeclaim.nominations import Nominations
 from karpenter.controllers.nodeclaim.step import Step, StepError
 from karpenter.kube.patch import merge
 from karpenter.model import taints
@@ -45,7 +45,7 @@ class Registration:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._nominations = Nominations(context, turns_of(context))
+        self._nominations = Nominations(context)
         self._hooks = tuple(context.provider.registration_hooks())
 
     async def run(self, claim: NodeClaim) -> Step:
