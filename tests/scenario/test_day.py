@@ -39,8 +39,8 @@ def test_an_hour_of_the_night_ends_well() -> None:
 @pytest.mark.slow
 def test_a_day_costs_fewer_evictions_with_the_ledger() -> None:
     """Moves that have to pay for their restarts are fewer, and save nearly as much."""
-    paid = run_virtual(_day(nodes=20, hours=24.0))
-    free = run_virtual(_day("--consolidation-restart-cost=0s", nodes=20, hours=24.0))
+    paid = run_virtual(_day(nodes=6, hours=24.0))
+    free = run_virtual(_day("--consolidation-restart-cost=0s", nodes=6, hours=24.0))
     evicted = sum(h.evictions for h in paid), sum(h.evictions for h in free)
     usd = sum(h.usd for h in paid), sum(h.usd for h in free)
     print(f"evictions {evicted}, USD {usd}, longest wait {max(h.longest_wait for h in paid):.0f} s")
