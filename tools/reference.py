@@ -103,7 +103,7 @@ def _metric(metric: MetricWrapperBase) -> tuple[str, str, str, str]:
         bounds = tuple(bound for bound in metric._upper_bounds if bound != float("inf"))
         if bounds != DURATION_BUCKETS:
             says += f" Bounds: {', '.join(f'{bound:g}' for bound in bounds)}."
-    return f"`{name}`", metric._type, ", ".join(f"`{label}`" for label in metric._labelnames), says
+    return f"`{name}`", str(metric._type), ", ".join(f"`{label}`" for label in metric._labelnames), says
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
