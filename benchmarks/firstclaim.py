@@ -161,8 +161,8 @@ async def measure(kind: str, count: int, profile: cProfile.Profile | None) -> Ro
     client = Client(kubernetes.transport())
     plain_wait = Batcher.wait
 
-    async def timed_wait(batcher: Batcher) -> None:
-        await plain_wait(batcher)
+    async def timed_wait(batcher: Batcher, on_lull: Callable[[], None] = lambda: None) -> None:
+        await plain_wait(batcher, on_lull)
         moments.closed = Moments.now()
         if moments.profile is not None:
             moments.profile.enable()

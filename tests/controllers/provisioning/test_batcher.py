@@ -46,3 +46,28 @@ def test_what_comes_after_a_window_opens_the_next() -> None:
         return loop.time()
 
     assert run_virtual(scenario()) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("triggers", "lulls"),
+    [
+        ([0.0], [0.5]),
+        ([0.0, 0.4], [0.9]),
+        ([0.0, 0.7], [0.5, 1.2]),
+        ([0.4 * i for i in range(40)], []),
+    ],
+    ids=["alone", "soon after", "late", "without a pause"],
+)
+def test_a_lull_is_told_halfway_through_the_idle_time(triggers: list[float], lulls: list[float]) -> None:
+    """Whenever nothing has come for half a second; a window that fills all the time has none."""
+
+    async def scenario() -> list[float]:
+        loop = asyncio.get_running_loop()
+        batcher = Batcher(idle_seconds=1.0, max_seconds=10.0)
+        told: list[float] = []
+        for number, when in enumerate(triggers):
+            loop.call_later(when, batcher.trigger, f"p{number}")
+        await batcher.wait(lambda: told.append(loop.time()))
+        return told
+
+    assert run_virtual(scenario()) == pytest.approx(lulls)

@@ -1,6 +1,7 @@
 """The pass: look at everything, ask the solver, create what it says, tell everybody about it."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import structlog
@@ -12,6 +13,7 @@ from karpenter.controllers.context import Context
 from karpenter.controllers.provisioning.batcher import Batcher
 from karpenter.controllers.provisioning.claims import create_claims, shortened
 from karpenter.controllers.provisioning.demand import Demand, demand_of, problem_of, usable_pools
+from karpenter.controllers.provisioning.foresight import Foresight
 from karpenter.controllers.provisioning.headroom import Headroom
 from karpenter.controllers.provisioning.meters import Meters
 from karpenter.controllers.provisioning.telling import Teller, refused_claims
@@ -62,6 +64,7 @@ class Provisioner:
         self._meters = Meters(context.metrics, context.cluster, context.clock)
         self._teller = Teller(context, self._meters)
         self._headroom = Headroom(context, self._solve)
+        self._foresight = Foresight(self._solve_while)
         self._versions: dict[str, int] = {}
         self._catalogues: dict[str, tuple[InstanceType, ...]] = {}
 
@@ -71,7 +74,11 @@ class Provisioner:
         return Singleton("provisioner", self._reconcile, clock=c.clock, rng=c.rng, metrics=c.metrics)
 
     async def _reconcile(self) -> Result:
-        await self._batcher.wait()
+        try:
+            await self._batcher.wait(self._look_ahead)
+        except asyncio.CancelledError:
+            self._foresight.drop()
+            raise
         try:
             await self.provision()
         except BaseException:
@@ -102,7 +109,7 @@ class Provisioner:
         if not usable_pools(snapshot):
             log.info(NO_POOLS)
         with self._meters.solving(self._context.clock, len(demand.pods)):
-            plan = await self._solve(problem)
+            plan = await self._foresight.plan(problem)
         whole = await self._carry_out(snapshot, demand, plan)
         self._meters.zones(pods_by_zone(problem))  # only now: machines should not wait for it
         pods = {pod_key(pod): pod for pod in demand.pods}
@@ -110,8 +117,29 @@ class Provisioner:
         await self._headroom.keep(expected, self._catalogues, self._versions, buy=whole)
         return plan
 
+    def _look_ahead(self) -> None:
+        """Begin to plan for what has come so far: it is likely that nothing more will."""
+        cluster = self._context.cluster
+        if not cluster.synced() or not self._catalogues:
+            return
+        snapshot = cluster.snapshot()
+        demand = demand_of(self._context, snapshot)
+        if demand.pods:
+            self._foresight.begin(
+                problem_of(self._context, snapshot, demand.pods, self._catalogues, self._versions)
+            )
+
     async def _solve(self, problem: Problem) -> Plan:
-        search = partial(solve, monotonic=self._context.clock.monotonic, memory=self._memory)
+        return await self._solve_while(problem, lambda: True)
+
+    async def _solve_while(self, problem: Problem, wanted: Callable[[], bool]) -> Plan:
+        """Plan; once it is not `wanted` any more the search has no time left."""
+        clock = self._context.clock
+        search = partial(
+            solve,
+            monotonic=lambda: clock.monotonic() if wanted() else float("inf"),
+            memory=self._memory,
+        )
         budget = worthwhile(self._context.settings.solve_budget, len(problem.pods))
         return await self._context.executor.run(search, problem, budget)
 
